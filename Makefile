@@ -24,7 +24,7 @@ test: setup services ## lint, types, layers and the tests against real servers, 
 test-full: servers ## every test, also the long ones; ends with the promises of docs/guarantees.md that were proven (hours)
 	@.venv/bin/python scripts/check.py lint everything -- $(ARGS)
 
-lint: setup ## ruff, mypy and the layers
+lint: setup ## ruff, mypy, the layers, retired words and generated pages
 	@.venv/bin/python scripts/check.py lint
 
 unit: setup ## only the tests that need neither Spark nor a server
@@ -45,7 +45,7 @@ servers: setup ## also build the object stores and the collector of the tests (m
 bench: setup services ## measure against the peers and write docs/benchmarks.md (ARGS="--only start --repeats 3", --list)
 	@.venv/bin/python -m bench $(ARGS)
 
-docs: setup ## write the generated pages of docs anew
+docs: setup ## write the generated pages of docs and the diagrams of ARCHITECTURE.md anew
 	@.venv/bin/python scripts/docs.py
 
 lock: setup ## choose the packages of the lock files anew (ARGS=--upgrade for the newest)

@@ -162,4 +162,4 @@ def _last_line(log: Path) -> str:
     """The line that names the error, as Python and Java write it; else the last one."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     causes = [line for line in lines if re.match(r"(Caused by: )?[\w.]*(Error|Exception|Panic)\w*: ", line)]
-    return ((causes or lines or ["it said nothing"])[-1])[:300]
+    return ((causes or lines or ["it printed nothing"])[-1])[:300]

@@ -45,7 +45,7 @@ make bench ARGS="--list"                                       # the cases and w
   Structured Streaming written by hand (`bench/peers/stock/kafka_to_*.py`), with the same columns declared.
 - **Peers** are installed from pinned lists (`bench/peers/*/requirements.txt`), each into an environment of its own. *Stock PySpark* is
   the script one writes by hand (`bench/peers/stock`): default settings, one JDBC read or write, pinned drivers.
-- **Before a measured run** everybody runs once without being counted, so that files are in memory for all, and what is made once
+- **Before a measured run** every contestant runs once without being counted, so that files are in memory for all, and what is made once
   (class archives, compiled Python) is there.
 - **Results are compared** after every run: the number of rows and a checksum over all values that does not depend on the order, asked of
   the target's own client. A contestant with another result gets no figure.
@@ -59,7 +59,17 @@ make bench ARGS="--list"                                       # the cases and w
 
 def render(cases: Mapping[str, Result], *, notes: Path = NOTES) -> str:
     """The whole page."""
-    parts = [_HEAD, *_goals(cases), "", *_short(cases, notes), *_everybody(cases), "", *_machine(cases), "", _REPEAT]
+    parts = [
+        _HEAD,
+        *_goals(cases),
+        "",
+        *_short(cases, notes),
+        *_all_measurements(cases),
+        "",
+        *_machine(cases),
+        "",
+        _REPEAT,
+    ]
     return "\n".join(parts)
 
 
@@ -207,8 +217,8 @@ def _profiles(case: Result) -> Iterator[str]:
         yield ""
 
 
-def _everybody(cases: Mapping[str, Result]) -> Iterator[str]:
-    yield "## Everybody\n"
+def _all_measurements(cases: Mapping[str, Result]) -> Iterator[str]:
+    yield "## All measurements\n"
     for name, case in cases.items():
         rows = f", {case['rows']:,} rows" if case["rows"] else ""
         yield f"### {_anchor(name)}\n"

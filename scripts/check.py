@@ -17,6 +17,8 @@ STEPS = {
         "ruff format": [str(BIN / "ruff"), "format", "--check", "."],
         "mypy": [str(BIN / "mypy")],
         "layers": [str(BIN / "lint-imports")],
+        "words": [PYTHON, "scripts/words.py"],
+        "generated pages": [PYTHON, "scripts/docs.py", "--check"],
     },
     "services": {"servers for the tests": [PYTHON, "-m", "tests.services", "install"]},
 }

@@ -1,10 +1,12 @@
-"""Writes the generated pages of docs/: the command line, the backends and the guarantees, from what the code says."""
+"""Writes the generated pages from the code: command line, backends, guarantees, and the diagrams of ARCHITECTURE.md."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from pathlib import Path
+
+from architecture import architecture
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- made by `make docs`; change the code, not this page -->\n\n"
@@ -45,6 +47,7 @@ def backends() -> str:
         marks = " | ".join("✓" if mark else "—" for mark in offered)
         extra = f"`[{backend.extra}]`" if backend.extra else "in the core"
         lines.append(f"| [{backend.title}]({backend.name}.md) | {marks} | {extra} |\n")
+    lines.append("\nAnother system: [Write a backend](../write-a-backend.md).\n")
     return "".join(lines)
 
 
@@ -96,7 +99,12 @@ def _of_streams() -> list[str]:
     return [*head, *rows, "\n", *meanings, *beyond, *proofs]
 
 
-PAGES = {"cli.md": command_line, "backends/README.md": backends, "guarantees.md": guarantees}
+PAGES = {
+    "cli.md": command_line,
+    "backends/README.md": backends,
+    "guarantees.md": guarantees,
+    "../ARCHITECTURE.md": architecture,
+}
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ locked() {
 }
 
 locked requirements.lock --extra all --extra native --group dev --group build "$@"
-# Installed by make setup only where there is no Java and nobody is root.
+# Installed by make setup only where there is no Java and no root.
 locked requirements-java.lock --extra java --constraint requirements.lock
 # What the demo uses, and what installs and builds packages: parts of the same choice.
 locked requirements-demo.lock --extra sqlite --extra duckdb --extra delta --extra engine --group build --constraint requirements.lock

@@ -18,7 +18,7 @@ BEYOND = """\
 - A `dead_letter_topic` is sent to at least once, also where the stream says `delivery="exactly_once"`: its letters are in
   no transaction, and those of a micro-batch that is done again come again. A table of dead letters has each of them once.
 - The tokens of exactly-once delivery are the offsets of a consumer group, which the brokers forget when nothing happened in
-  it for `offsets.retention.minutes` (seven days unless they are told otherwise). A stream that was killed behind its
+  it for `offsets.retention.minutes` (seven days unless they are configured otherwise). A stream that was killed behind its
   transaction and then stood still for longer sends that one micro-batch again; one that was stopped in good order has none
   to send. `flow doctor checkpoint` says which it is.
 - A target that `continue_on_target_failure` leaves behind gets what it missed later, each micro-batch under its own token.
@@ -48,7 +48,7 @@ PROOFS = {
         (f"{_TARGETS}::test_every_message_is_a_row_once_and_the_next_start_goes_on", "every target, over three starts"),
         (
             f"{_TARGETS}::test_a_generation_that_was_left_behind_writes_nothing_any_more",
-            "every target: whoever slept through a rewind cannot publish",
+            "every target: a process that was suspended during a rewind cannot publish",
         ),
         (_KILLS, "`kill -9` at five points: Kafka to PostgreSQL and Delta, RabbitMQ to PostgreSQL, files to Delta"),
         (_LAKE_KILLS, "`kill -9` at five points: files in a bucket, with the checkpoint there, and Delta to Delta"),

@@ -28,7 +28,7 @@ LOG = VENV / "setup.log"
 OLDEST = (3, 10)
 # pyspark comes as source only: what it is packed into is unpacked at once, so that compressing it is half a minute lost.
 QUICK_BUILD = "pyspark:--build-option=--compression=stored"
-# What pip was told about indexes and certificates holds for uv as well.
+# pip's settings of indexes and certificates hold for uv as well.
 PIP_TO_UV = {
     "index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "find-links": "UV_FIND_LINKS", "cert": "SSL_CERT_FILE",
     "no-index": "UV_NO_INDEX", "timeout": "UV_HTTP_TIMEOUT", "default-timeout": "UV_HTTP_TIMEOUT",
@@ -233,7 +233,7 @@ def fetch_jars(sets: tuple[str, ...]) -> None:
 
 
 def archive_classes() -> None:
-    """Spark starts in half the time from a class archive; making one takes a while and stops nobody."""
+    """Spark starts in half the time from a class archive; making one takes a while and blocks no command."""
     with (VENV / "archive.log").open("wb") as log:
         subprocess.Popen(
             [str(VENV_PYTHON), "-m", "ematix_flow.engine.session.class_archive", "--at-hand"],

@@ -116,7 +116,7 @@ find_resolvers_with(_secret_store)
 def __getattr__(name: str) -> object:
     # These names import more than a declaration needs, so they are loaded at first use.
     if name == "__version__":
-        from ematix_flow.foundation.version import __version__
+        from ematix_flow.foundation.packages import __version__
 
         return __version__
     if name == "connect":

@@ -31,28 +31,9 @@ from ematix_flow.messages.notebook import ArrowBatchIter
 from ematix_flow.streaming.python_api import KafkaToKafkaEosPipeline
 
 __all__ = [
-    "ArrowBatchIter",
-    "Connection",
-    "KafkaBackend",
-    "KafkaToKafkaEosPipeline",
-    "KinesisBackend",
-    "PubSubBackend",
-    "PythonAggregateUdfHandle",
-    "PythonScalarUdfHandle",
-    "RabbitMQBackend",
-    "connect",
-    "core_version",
-    "create_table_sql",
-    "dlq_park",
-    "dlq_purge",
-    "dlq_record_by_id",
-    "dlq_records",
-    "dlq_replay",
-    "dlq_stats",
-    "make_python_udaf",
-    "make_python_udf",
-    "run_pipeline_from_path",
-    "run_pipeline_from_toml_str",
-    "same_database",
+    "ArrowBatchIter", "Connection", "KafkaBackend", "KafkaToKafkaEosPipeline", "KinesisBackend", "PubSubBackend",
+    "PythonAggregateUdfHandle", "PythonScalarUdfHandle", "RabbitMQBackend", "connect", "core_version",
+    "create_table_sql", "dlq_park", "dlq_purge", "dlq_record_by_id", "dlq_records", "dlq_replay", "dlq_stats",
+    "make_python_udaf", "make_python_udf", "run_pipeline_from_path", "run_pipeline_from_toml_str", "same_database",
     "stream_rewind",
-]
+]  # fmt: skip

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ematix_flow.api.normalization import apply_normalization, compose_chain
-from ematix_flow.declare.normalizers.formats import DEFAULT_DATE_FORMATS, DEFAULT_TIMESTAMP_FORMATS
-from ematix_flow.declare.normalizers.functions import (
+from ematix_flow.api.normalization import (
+    apply_normalization,
     clamp,
+    compose_chain,
     date_trunc,
     default,
     derive,
@@ -30,6 +30,7 @@ from ematix_flow.declare.normalizers.functions import (
     upper,
     whitespace_to_null,
 )
+from ematix_flow.declare.normalizers.formats import DEFAULT_DATE_FORMATS, DEFAULT_TIMESTAMP_FORMATS
 from ematix_flow.declare.normalizers.normalizers import OnFailure, is_normalizer
 from ematix_flow.declare.normalizers.pre_transforms import (
     deduplicate_by,
@@ -40,39 +41,9 @@ from ematix_flow.declare.normalizers.pre_transforms import (
 )
 
 __all__ = [
-    "DEFAULT_DATE_FORMATS",
-    "DEFAULT_TIMESTAMP_FORMATS",
-    "OnFailure",
-    "apply_normalization",
-    "clamp",
-    "compose_chain",
-    "date_trunc",
-    "deduplicate_by",
-    "default",
-    "derive",
-    "email_normalize",
-    "empty_to_null",
-    "filter_where",
-    "is_normalizer",
-    "is_pipeline_transform",
-    "limit",
-    "lower",
-    "not_null_or",
-    "nullif",
-    "parse_bool",
-    "parse_date",
-    "parse_int",
-    "parse_numeric",
-    "parse_timestamp",
-    "phone_normalize",
-    "regex_replace",
-    "replace",
-    "round",
-    "sample_pct",
-    "sql",
-    "to_timezone",
-    "trim",
-    "truncate",
-    "upper",
-    "whitespace_to_null",
-]
+    "DEFAULT_DATE_FORMATS", "DEFAULT_TIMESTAMP_FORMATS", "OnFailure", "apply_normalization", "clamp", "compose_chain",
+    "date_trunc", "deduplicate_by", "default", "derive", "email_normalize", "empty_to_null", "filter_where",
+    "is_normalizer", "is_pipeline_transform", "limit", "lower", "not_null_or", "nullif", "parse_bool", "parse_date",
+    "parse_int", "parse_numeric", "parse_timestamp", "phone_normalize", "regex_replace", "replace", "round",
+    "sample_pct", "sql", "to_timezone", "trim", "truncate", "upper", "whitespace_to_null",
+]  # fmt: skip

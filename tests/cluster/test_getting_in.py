@@ -68,7 +68,7 @@ def people(project: Path) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("where", ["spark://127.0.0.1:1", "sc://127.0.0.1:1/;token=hush-hush"])
-def test_a_cluster_that_does_not_answer_is_told_at_once(tmp_path: Path, project: Path, where: str) -> None:
+def test_a_cluster_that_does_not_answer_is_reported_at_once(tmp_path: Path, project: Path, where: str) -> None:
     nobody = TestCluster(tmp_path / "nobody")
     began = time.monotonic()
     told = refused(nobody, project, EMATIX_FLOW_MASTER=where)
@@ -110,7 +110,7 @@ def test_a_process_without_the_secret_is_not_taken_in(cluster: TestCluster, proj
 
 
 @full
-def test_a_cluster_without_room_is_waited_for_and_then_told(cluster: TestCluster, project: Path) -> None:
+def test_a_cluster_without_room_is_waited_for_and_then_reported(cluster: TestCluster, project: Path) -> None:
     write(project, 'wait = 12\n"spark.executor.memory" = "64g"')
     done = cluster.run("run", "people", cwd=project)
     assert done.returncode == 5

@@ -85,7 +85,7 @@ class Loads:
         self.process.stdin.write(f"{system} {lane} {table or lane}\n")
         self.process.stdin.flush()
 
-    def heard(self, word: str) -> dict[str, Any]:
+    def read_until(self, word: str) -> dict[str, Any]:
         """The next line with this word in it."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -122,11 +122,11 @@ def test_a_worker_killed_in_the_middle_of_a_load_loses_and_doubles_nothing(
     process, database, lake = loads
     cluster.start()  # the worker that the test before this one killed is replaced
     process.begin(system, lane)
-    seen = process.heard("rows")
+    seen = process.read_until("rows")
     assert 0 < seen["rows"] < ROWS
     assert not any(cluster.secret() in line for line in command_lines())
     killed = cluster.kill_a_worker()
-    done = process.heard("done")
+    done = process.read_until("done")
     assert not is_alive(killed)
     assert (done["done"], done["lane"]) == (ROWS, lane)
     assert done["partitions"] == "3"  # what the user's file says, whatever we would choose
@@ -143,15 +143,15 @@ def test_a_run_whose_workers_are_all_gone_does_not_wait_for_ever(
     process, database, _ = loads
     cluster.start()
     process.begin("postgres", "arrow", "gone")
-    process.heard("rows")
+    process.read_until("rows")
     cluster.kill_a_worker()
     cluster.kill_a_worker()
-    told = process.heard("done")
+    told = process.read_until("done")
     assert told["error"] == "Unreachable"
     assert "has had no executor for this run" in told["message"]
     cluster.start()
     process.begin("postgres", "arrow", "gone")
-    assert process.heard("done")["done"] == ROWS
+    assert process.read_until("done")["done"] == ROWS
     assert Counter(_in_postgres(database, "numbers_gone")) == Counter(range(1, ROWS + 1))
 
 

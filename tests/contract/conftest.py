@@ -12,7 +12,7 @@ from zlib import crc32
 import pytest
 
 from ematix_flow.backends.catalog import all_backends
-from ematix_flow.contract.backend import Backend
+from ematix_flow.contract.backend import Backend, QueryStage
 from ematix_flow.engine import warm
 from ematix_flow.engine.cluster.shipping import is_connect
 from ematix_flow.engine.session.session import spark_session
@@ -81,7 +81,7 @@ def _by_default(systems: list[str], test: Any) -> set[str]:
 
 def _offers(backend: Backend) -> frozenset[str]:
     """The strategies, "same_db" where a stage can be filled inside the system, and "changes" where it takes change data."""
-    more = {"same_db"} if hasattr(backend.batch_sink, "stage_query") else set()
+    more = {"same_db"} if isinstance(backend.batch_sink, type) and issubclass(backend.batch_sink, QueryStage) else set()
     return backend.strategies | more | ({"changes"} if backend.takes_changes else set())
 
 

@@ -1,4 +1,4 @@
-"""Change data into every system that takes it: rows follow their source, however often and in which order they are told."""
+"""Change data into every system that takes it: rows follow their source, however often and in which order they are change."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class Mirror:
 
     def figures(self) -> dict[str, int]:
         """What the last drain has counted of changes."""
-        told = SqliteRunLog(os.environ["EMATIX_FLOW_RUN_LOG_PATH"]).list_runs(pipeline=self.name)[0][0].extras
-        short = (name.removeprefix("cdc_").removesuffix("_total") for name in told if name.startswith("cdc_"))
-        return {name: int(told[f"cdc_{name}_total"]) for name in short if told[f"cdc_{name}_total"]}
+        change = SqliteRunLog(os.environ["EMATIX_FLOW_RUN_LOG_PATH"]).list_runs(pipeline=self.name)[0][0].extras
+        short = (name.removeprefix("cdc_").removesuffix("_total") for name in change if name.startswith("cdc_"))
+        return {name: int(change[f"cdc_{name}_total"]) for name in short if change[f"cdc_{name}_total"]}
 
     def letters(self) -> list[tuple[str, str]]:
         """Stage and error of the dead letters: in the target, or, where that is a lake, beside the checkpoint."""
@@ -110,9 +110,9 @@ def names(harness: Harness, table: type[ManagedTable]) -> dict[int, str]:
 
 @pytest.mark.slow
 @pytest.mark.by_default("postgres")
-def test_rows_follow_their_source_whatever_is_told_again_or_late(mirror: Mirror, harness: Harness) -> None:
+def test_rows_follow_their_source_whatever_is_repeated_or_late(mirror: Mirror, harness: Harness) -> None:
     table = customers()
-    told = mirror(
+    change = mirror(
         table,
         debezium("r", row(1, "one"), at=0, lsn=10),
         debezium("c", row(2, "two"), at=1, lsn=20),
@@ -124,7 +124,7 @@ def test_rows_follow_their_source_whatever_is_told_again_or_late(mirror: Mirror,
     fourth = next(found for found in harness.rows(table.spec()) if found["id"] == 4)
     assert (fourth["credit"], fourth["tags"]) == (Decimal("1.50"), {"a": [1]})
     assert fourth["at"] == datetime(2026, 3, 4, 5, 6, 7, 890_000, tzinfo=timezone.utc)
-    assert (told.total_rows, mirror.figures()) == (5, {"creates": 3, "updates": 2})
+    assert (change.total_rows, mirror.figures()) == (5, {"creates": 3, "updates": 2})
     mirror(
         table,
         debezium("d", before={"id": 3}, at=10, lsn=60), tombstone({"id": 3}),
@@ -199,7 +199,7 @@ def test_bad_messages_are_dead_letters_and_columns_that_are_unknown_stay_out(
         debezium("c", row(5, "x", credit="much")), debezium("c", {"id": 6}),
     ]  # fmt: skip
     with caplog.at_level(logging.WARNING):
-        told = mirror(
+        change = mirror(
             table, debezium("c", row(1, "one", new="column")), *bad, debezium("t"), tombstone({"id": 1}),
             debezium("d", key={"id": 1}), debezium("c", row(2, "two")), transform_on_error="dlq",
         )  # fmt: skip
@@ -207,7 +207,7 @@ def test_bad_messages_are_dead_letters_and_columns_that_are_unknown_stay_out(
     mine = mirror.letters()
     assert [stage for stage, _ in mine] == ["transform"] * 3 + ["write"] * 3
     assert "has no 'op'" in mine[0][1] + mine[1][1] + mine[2][1]
-    assert told.total_rows == 11
+    assert change.total_rows == 11
     assert [text for text in caplog.messages if "new" in text and "left out" in text]
     assert [text for text in caplog.messages if "'t'" in text]
     with pytest.raises(DriftError, match="has no column new"):
@@ -250,7 +250,7 @@ def test_connects_schema_says_what_a_number_means(mirror: Mirror, harness: Harne
         any={"type": "struct", "name": "io.debezium.data.VariableScaleDecimal"}, data={"type": "bytes"},
     )  # fmt: skip
 
-    def told(number: int, price: str, unscaled: bytes) -> Message:
+    def change(number: int, price: str, unscaled: bytes) -> Message:
         import base64
 
         after = {
@@ -265,11 +265,11 @@ def test_connects_schema_says_what_a_number_means(mirror: Mirror, harness: Harne
     largest = 10**38 - 1
     mirror(
         table,
-        told(1, "1.2345", (12345).to_bytes(2, "big")),
-        told(2, "-1.2345", (-12345).to_bytes(2, "big", signed=True)),
-        told(3, f"{largest // 10_000}.9999", largest.to_bytes(16, "big")),
-        told(4, f"-{largest // 10_000}.9999", (-largest).to_bytes(16, "big", signed=True)),
-        told(5, "-0.0001", b"\xff"), told(6, "0", b"\x00"), told(7, str(Decimal(2**56) / 10_000), (2**56).to_bytes(8, "big")),
+        change(1, "1.2345", (12345).to_bytes(2, "big")),
+        change(2, "-1.2345", (-12345).to_bytes(2, "big", signed=True)),
+        change(3, f"{largest // 10_000}.9999", largest.to_bytes(16, "big")),
+        change(4, f"-{largest // 10_000}.9999", (-largest).to_bytes(16, "big", signed=True)),
+        change(5, "-0.0001", b"\xff"), change(6, "0", b"\x00"), change(7, str(Decimal(2**56) / 10_000), (2**56).to_bytes(8, "big")),
     )  # fmt: skip
     rows = {found["id"]: found for found in harness.rows(table.spec())}
     assert {number: found["price"] for number, found in rows.items()} == prices
@@ -290,17 +290,17 @@ def test_an_envelope_may_be_of_any_shape(mirror: Mirror, harness: Harness) -> No
         ts_field="meta.when", op_map={"INSERT": "c", "REMOVE": "d"},
     )  # fmt: skip
 
-    def told(action: str, new: Any, pk: int, when: Any) -> Message:
+    def change(action: str, new: Any, pk: int, when: Any) -> Message:
         event = {"meta": {"action": action, "pk": pk, "when": when}, "data": {"new": new}}
         return {"value": json.dumps(event).encode()}
 
     mirror(
-        table, told("INSERT", {"name": "one"}, 1, 1_760_000_000), told("INSERT", {"id": 2, "name": "two"}, 2, None), cdc=shape
+        table, change("INSERT", {"name": "one"}, 1, 1_760_000_000), change("INSERT", {"id": 2, "name": "two"}, 2, None), cdc=shape
     )  # fmt: skip
     assert names(harness, table) == {1: "one", 2: "two"}
     mirror(
-        table, told("REMOVE", None, 2, None), told("INSERT", {"name": "late"}, 1, 1_759_999_999_999),
-        told("INSERT", {"name": "three"}, 3, "2026-01-01T00:00:00Z"), cdc=shape,
+        table, change("REMOVE", None, 2, None), change("INSERT", {"name": "late"}, 1, 1_759_999_999_999),
+        change("INSERT", {"name": "three"}, 3, "2026-01-01T00:00:00Z"), cdc=shape,
     )  # fmt: skip
     assert names(harness, table) == {1: "one", 3: "three"}
 

@@ -160,7 +160,7 @@ def test_natural_keys_and_primary_keys_are_kept_by_the_database(harness: Any) ->
 
 
 @pytest.mark.offers("append")
-def test_a_preview_and_a_rehearsal_create_nothing(harness: Harness) -> None:
+def test_a_preview_and_a_dry_run_create_nothing(harness: Harness) -> None:
     table = declare({"id": BigInt})
     pipeline = pipeline_of(harness, table, [{"id": 1}], mode="append")
     assert pipeline.preview().targets[0].exists is False
@@ -171,7 +171,7 @@ def test_a_preview_and_a_rehearsal_create_nothing(harness: Harness) -> None:
 
 
 @pytest.mark.systems("postgres", "mysql8", "sqlite", "duckdb")
-def test_a_rehearsal_of_a_table_that_will_change_counts_what_it_can_and_changes_nothing(harness: Harness) -> None:
+def test_a_dry_run_of_a_table_that_will_change_counts_what_it_can_and_changes_nothing(harness: Harness) -> None:
     old, new = versions(
         {"id": Annotated[BigInt, pk()], "size": Integer}, {"id": Annotated[BigInt, pk()], "size": BigInt, "city": Text | None}
     )  # fmt: skip

@@ -50,7 +50,7 @@ def test_a_run_that_died_before_its_publish_left_nothing(harness: Harness, spark
     assert columns(harness.rows(table.spec()), ("id",)) == [(1,)]
 
 
-def test_a_rehearsal_counts_and_changes_nothing(harness: Harness) -> None:
+def test_a_dry_run_counts_and_changes_nothing(harness: Harness) -> None:
     table = small()
     pipeline = pipeline_of(harness, table, [{"id": 1, "name": "a"}], mode="append")
     assert counts(pipeline.dry_run()) == {"inserted": 1}

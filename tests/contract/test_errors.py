@@ -105,7 +105,7 @@ def broken_servers(harness: Any) -> dict[str, tuple[Any, type[FlowError]]]:
         return replace(harness.connection, name="broken", url=parts._replace(netloc=address).geturl())
 
     return {
-        "nobody answers": (at(f"{login}@127.0.0.1:9"), Unreachable),
+        "no server answers": (at(f"{login}@127.0.0.1:9"), Unreachable),
         "wrong password": (at(f"{login}@{place}"), ConnectionFailed),
         "no such user": (at(f"nobody:{quote(PASSWORD, safe='')}@{place}"), ConnectionFailed),
         "no such database": (replace(harness.connection, name="broken", url=f"{harness.url}_2"), ConnectionFailed),
@@ -176,7 +176,7 @@ def test_a_lake_whose_path_is_a_file_is_refused(harness: Any, systems: Any, tmp_
 
 
 @pytest.mark.systems(*SERVERS)
-def test_a_login_without_the_right_is_told_so_and_nothing_is_loaded(harness: Any, systems: Any) -> None:
+def test_a_login_without_the_right_is_reported_and_nothing_is_loaded(harness: Any, systems: Any) -> None:
     secret, working = declare({"id": BigInt}), systems("sqlite")
     load(harness, secret, [{"id": 1}], mode="append")
     connection = _guest(harness)
@@ -220,7 +220,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("system", ["sqlite", "duckdb", "delta", "files-parquet"])
-def test_a_full_disk_is_told_nothing_is_loaded_and_the_next_run_with_room_loads_it(
+def test_a_full_disk_is_reported_nothing_is_loaded_and_the_next_run_with_room_loads_it(
     system: str, small_disk: Path, request: pytest.FixtureRequest
 ) -> None:
     harness = open_harness(system, request, small_disk)
@@ -250,7 +250,7 @@ FULL = {
 
 
 @pytest.mark.systems(*SERVERS)
-def test_a_server_without_room_is_told_and_nothing_is_loaded(harness: Any) -> None:
+def test_a_server_without_room_is_reported_and_nothing_is_loaded(harness: Any) -> None:
     table = declare({"id": BigInt})
     load(harness, table, [{"id": 1}], mode="append")
     spec, name = table.spec(), unique("full")

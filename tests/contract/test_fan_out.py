@@ -76,7 +76,7 @@ def fanned(rows: list[dict[str, Any]], targets: list[Target], **options: Any) ->
     return ematix.pipeline(targets=targets, **{"name": unique("fan"), **options})(source), calls
 
 
-def test_a_target_that_fails_stops_the_run_unless_told_otherwise(warehouse: Any, copy: Harness) -> None:
+def test_a_target_that_fails_stops_the_run_unless_configured_otherwise(warehouse: Any, copy: Harness) -> None:
     strict, loose = tickets(Text), tickets()
     targets = [Target(warehouse.connection, strict, mode="append"), Target(copy.connection, loose, mode="append")]
     pipeline, _ = fanned([{"ticket": 1, "name": None}], targets)

@@ -195,7 +195,7 @@ def test_a_statement_of_one_connection_runs_inside_it(systems: Systems, shop: An
     assert columns(target.rows(table.spec()), ("id", "name")) == [(1, "PostgreSQL")]
 
 
-def test_what_is_wrong_with_a_statement_is_said_before_anything_is_read(systems: Systems, shop: Any) -> None:
+def test_what_is_wrong_with_a_statement_is_reported_before_anything_is_read(systems: Systems, shop: Any) -> None:
     sales, people, sources = shop
     target = systems("duckdb")
     join = f"FROM {sales} o JOIN {people} c ON c.id = o.customer"

@@ -110,7 +110,7 @@ def test_parquet_partitions_and_compression_are_as_asked(files: Files) -> None:
         lake.load(declare({"x": Double}), Append(), [], write_options={"partition_by": ["x"]})
 
 
-def test_a_folder_of_somebody_else_is_not_written_into(files: Files) -> None:
+def test_a_folder_of_another_program_is_not_written_into(files: Files) -> None:
     lake = files("csv")
     (lake.root / "raw" / "events").mkdir(parents=True)
     (lake.root / "raw" / "events" / "a.csv").write_text("id\n1\n")

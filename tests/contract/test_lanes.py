@@ -112,6 +112,20 @@ def test_every_lane_gives_the_same_table(harness: Harness, systems: Systems, str
     assert all(one == found["spark"] for one in found.values())
 
 
+@ARROW_SINKS
+@pytest.mark.by_default("delta", "duckdb")
+def test_an_event_time_that_only_the_source_has_arrives_through_every_lane(harness: Harness, systems: Systems) -> None:
+    if "scd2" not in backend_for(harness.connection).strategies:
+        return
+    source, spec, found = source_for(harness, systems), declare(RAW).spec(), {}
+    source.seed(spec, [row for row in rows(FIRST) if row["at"] is not None])
+    for lane in LANES:
+        table = declare({"id": Annotated[BigInt, pk()], "name": Text | None})
+        run(source, spec, harness, table, lane, mode="scd2", event_timestamp_column="at").sync()
+        found[lane] = columns(harness.rows(table.spec()), ("id", "name", "valid_from"))
+    assert found["arrow"] == found["spark"] != []
+
+
 @pytest.mark.systems("postgres", "mariadb", "mysql8", "sqlite")
 @pytest.mark.parametrize("lane", LANES)
 def test_every_value_of_a_source_arrives_through_every_lane(harness: Harness, systems: Systems, lane: str) -> None:

@@ -136,7 +136,7 @@ def test_a_table_made_by_hand_with_a_loose_collation_is_merged_exactly(server: M
     assert columns(server.rows(spec), ("code", "name")) == [("b", "b"), ("grün", "ü")]
 
 
-def test_a_rehearsal_is_rolled_back_although_it_needs_temporary_tables(server: MySqlHarness) -> None:
+def test_a_dry_run_is_rolled_back_although_it_needs_temporary_tables(server: MySqlHarness) -> None:
     history = declare({"id": Annotated[BigInt, pk()], "value": Text, "at": TimestampTZ})
     events = {"mode": "scd2", "event_timestamp_column": "at"}
     load(server, history, [{"id": 1, "value": "a", "at": day(1)}], **events)
@@ -277,7 +277,7 @@ def test_a_login_that_must_use_tls_reads_and_writes_every_value(server: MySqlHar
     assert "a@b" not in str(caught.value)
 
 
-def test_a_syntax_error_is_told_about_the_query_as_it_was_written(server: MySqlHarness) -> None:
+def test_a_syntax_error_is_reported_for_the_query_as_it_was_written(server: MySqlHarness) -> None:
     source = backend.batch_source(server.connection)  # type: ignore[misc]
     with pytest.raises(SqlError, match="near 'FORM t'"):
         source.plan("SELECT 1 AS a FORM t", parallelism=1)

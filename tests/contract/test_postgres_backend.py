@@ -103,7 +103,7 @@ def test_truncate_is_refused_where_another_table_refers_to_this_one(server: Post
     assert rows(server, table) == [(1, "a")]
 
 
-def test_truncate_keeps_the_table_while_somebody_looks_at_an_earlier_moment(server: PostgresHarness) -> None:
+def test_truncate_keeps_the_table_while_a_reader_has_an_earlier_snapshot(server: PostgresHarness) -> None:
     """Who began before the tasks had committed would see the rows of some of them in a new table."""
     table = small()
     load(server, table, [{"id": 1, "name": "a"}], mode="truncate")

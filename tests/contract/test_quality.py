@@ -25,6 +25,7 @@ from ematix_flow import (
     pk,
 )
 from ematix_flow.backends.catalog import backend_for
+from ematix_flow.contract.backend import QueryStage
 from ematix_flow.foundation.clock import now
 from ematix_flow.quality import QualityCheckFailed
 from tests.contract.conftest import Systems
@@ -85,7 +86,7 @@ def rows() -> list[dict[str, Any]]:
 
 def lanes_of(harness: Harness) -> list[str]:
     """Every way rows can take into this system."""
-    inside = hasattr(backend_for(harness.connection).batch_sink, "stage_query")
+    inside = issubclass(backend_for(harness.connection).batch_sink, QueryStage)
     return [*LANES.get(harness.name, ("arrow", "spark")), *(["database"] if inside else [])]
 
 
@@ -179,7 +180,7 @@ def test_a_load_without_news_is_fresh_while_its_table_is(harness: Harness) -> No
 
 
 @pytest.mark.systems("postgres")
-def test_only_the_rows_of_a_merge_are_checked_and_a_rehearsal_checks_too(harness: Harness) -> None:
+def test_only_the_rows_of_a_merge_are_checked_and_a_dry_run_checks_too(harness: Harness) -> None:
     table = declare({"id": Annotated[BigInt, pk()], "n": Integer | None})
     options = {"mode": "merge", "on_quality_failure": "fail", "expectations": lambda t: t.column("n").between(0, 5)}
     assert pipeline_of(harness, table, [{"id": 1, "n": 9}], **{**options, "on_quality_failure": "warn"}).sync()

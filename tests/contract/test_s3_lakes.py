@@ -22,6 +22,7 @@ from ematix_flow.contract.shape import shape_of
 from ematix_flow.declare.strategy import Append, Truncate
 from ematix_flow.engine.session.session import log_file
 from ematix_flow.foundation.errors import ConfigError, LeaseLost, PermissionDenied
+from ematix_flow.storage.lease import Lease
 from ematix_flow.storage.paths import LakeRoot
 from tests.contract import native
 from tests.contract.lakes import Lake, merging, people, person
@@ -195,7 +196,14 @@ def test_a_lock_that_was_lost_ends_a_load_before_its_commit(delta: Lake, monkeyp
     delta.load(table, Append(), [person(1, "a")])
     load = delta.open(table, Append())
     stage = load.stage([person(2, "b")])
-    monkeypatch.setattr("ematix_flow.storage.s3_lease._SAFE", -1.0)
+    lock, check = LakeRoot.of(delta.connection).state("locks", table.spec().qualified), Lease.check
+
+    def taken_after_a_silence(lease: Lease) -> None:
+        lock.write_text('{"owner": "another run"}')  # type: ignore[call-arg]
+        lease._renewed_at = float("-inf")
+        check(lease)
+
+    monkeypatch.setattr(Lease, "check", taken_after_a_silence)
     with pytest.raises(LeaseLost):
         load.sink.publish(load.job, stage, load.opening)
     monkeypatch.undo()

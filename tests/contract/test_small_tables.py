@@ -190,7 +190,7 @@ def test_a_commit_of_another_writer_is_never_lost(delta: Lake, rows: list[Row]) 
     assert delta.load(table, merging(), [person(1, "A")]).counts == Counts(read=1, updated=1)
 
 
-def test_what_is_wrong_with_the_rows_is_said_as_ever(delta: Lake) -> None:
+def test_what_is_wrong_with_the_rows_is_reported_as_ever(delta: Lake) -> None:
     table = people()
     delta.load(table, merging(), [person(number, "a") for number in range(150)])
     with pytest.raises(DuplicateKeys, match=r"1 key\(s\) of .* \(2 rows\): id=1"):

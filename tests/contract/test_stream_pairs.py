@@ -143,7 +143,7 @@ def test_exactly_once_is_refused_where_it_is_not_promised(pair: Pair, word: str)
         pair.drain(delivery="exactly_once")
 
 
-def test_every_source_and_every_target_has_somebody_to_fill_and_to_read_it() -> None:
+def test_every_source_can_be_filled_and_every_target_read() -> None:
     assert _names(SOURCES) == set(FEEDS)
     assert _names(TARGETS) == {*TABLES, *BROKERS}
     assert set(MEANINGS) == set(TIMES)

@@ -60,7 +60,7 @@ def stream(harness: Harness, kafka: Kafka, topic: str, tmp_path: Path) -> Stream
     return run
 
 
-def told(kafka: Kafka, topic: str, documents: Iterable[dict[str, Any]]) -> None:
+def publish(kafka: Kafka, topic: str, documents: Iterable[dict[str, Any]]) -> None:
     """Documents as messages; those with an id go by it to their partition."""
     send(
         kafka, topic, [{"value": json.dumps(item).encode(), "key": str(item.get("id")).encode()} for item in documents]
@@ -96,10 +96,10 @@ def test_every_message_is_a_row_once_and_the_next_start_goes_on(
     harness: Harness, kafka: Kafka, topic: str, stream: Stream
 ) -> None:
     table = orders()
-    told(kafka, topic, map(document, range(5)))
+    publish(kafka, topic, map(document, range(5)))
     assert stream(table, mode="append").total_rows == 5
     assert stream(table, mode="append").total_rows == 0
-    told(kafka, topic, map(document, range(5, 8)))
+    publish(kafka, topic, map(document, range(5, 8)))
     assert stream(table, mode="append").total_rows == 3
     rows = harness.rows(table.spec())
     assert sorted(row["id"] for row in rows) == list(range(8))
@@ -113,9 +113,9 @@ def test_every_message_is_a_row_once_and_the_next_start_goes_on(
 @pytest.mark.offers("merge")
 def test_the_last_message_about_a_key_counts(harness: Harness, kafka: Kafka, topic: str, stream: Stream) -> None:
     table = orders()
-    told(kafka, topic, [document(1), document(2), document(1, customer="later"), document(1, customer="last")])
+    publish(kafka, topic, [document(1), document(2), document(1, customer="later"), document(1, customer="last")])
     stream(table, mode="merge")
-    told(kafka, topic, [document(2, customer="changed"), document(3)])
+    publish(kafka, topic, [document(2, customer="changed"), document(3)])
     stream(table, mode="merge")
     found = {row["id"]: row["customer"] for row in harness.rows(table.spec())}
     assert found == {1: "last", 2: "changed", 3: "c3"}
@@ -133,14 +133,14 @@ def test_the_last_message_about_a_key_counts(harness: Harness, kafka: Kafka, top
 def test_a_table_may_hold_keys_alone(harness: Harness, kafka: Kafka, topic: str, stream: Stream) -> None:
     schema, name = unique("s"), unique("t")
     for ids in ((1, 2, 1), (2, 3)):
-        told(kafka, topic, [{"id": number} for number in ids])
+        publish(kafka, topic, [{"id": number} for number in ids])
         stream(target_table=(schema, name), mode="merge", keys=["id"])
     assert sorted(int(row["id"]) for row in harness.raw_rows(schema, name)) == [1, 2, 3]
 
 
 @pytest.mark.by_default("files-parquet")
 @pytest.mark.offers("append")
-def test_a_table_that_nobody_declared_follows_the_messages(
+def test_a_table_that_is_not_declared_follows_the_messages(
     harness: Harness, kafka: Kafka, topic: str, stream: Stream
 ) -> None:
     schema, name = unique("s"), unique("t")
@@ -149,9 +149,9 @@ def test_a_table_that_nobody_declared_follows_the_messages(
         if harness.backend.startswith("files")
         else {"target_table": (schema, name)}
     )
-    told(kafka, topic, [{"id": 1, "name": "one"}, {"id": 2, "name": None}])
+    publish(kafka, topic, [{"id": 1, "name": "one"}, {"id": 2, "name": None}])
     stream(**place)
-    told(kafka, topic, [{"id": 3, "name": "three", "price": 1.5}])
+    publish(kafka, topic, [{"id": 3, "name": "three", "price": 1.5}])
     stream(**place)
     found = {int(row["id"]): (row["name"] or None, row.get("price")) for row in harness.raw_rows(schema, name)}
     assert {key: (text, float(price) if price not in (None, "") else None) for key, (text, price) in found.items()} == {
@@ -163,9 +163,9 @@ def test_a_table_that_nobody_declared_follows_the_messages(
 @pytest.mark.offers("scd2")
 def test_versions_are_kept_of_what_messages_tell(harness: Harness, kafka: Kafka, topic: str, stream: Stream) -> None:
     table = declare({"id": Annotated[BigInt, pk()], "level": Integer | None})
-    told(kafka, topic, [{"id": 1, "level": 1}, {"id": 2, "level": 1}])
+    publish(kafka, topic, [{"id": 1, "level": 1}, {"id": 2, "level": 1}])
     stream(table, mode="scd2")
-    told(kafka, topic, [{"id": 1, "level": 2}, {"id": 2, "level": 1}])
+    publish(kafka, topic, [{"id": 1, "level": 2}, {"id": 2, "level": 1}])
     stream(table, mode="scd2")
     found = sorted((row["id"], row["level"], bool(row["is_current"])) for row in harness.rows(table.spec()))
     assert found == [(1, 1, False), (1, 2, True), (2, 1, True)]
@@ -173,7 +173,7 @@ def test_versions_are_kept_of_what_messages_tell(harness: Harness, kafka: Kafka,
 
 @pytest.mark.systems("sqlite")
 def test_tools_see_what_was_read(harness: Harness, kafka: Kafka, topic: str, stream: Stream) -> None:
-    told(kafka, topic, map(document, range(20)))
+    publish(kafka, topic, map(document, range(20)))
     name = unique("group")
     stream(orders(), name=name, mode="append", source=KafkaConnection("e", bootstrap_servers=kafka.open, group_id=name))
     assert sum(group_offsets(kafka, name).values()) == 20
@@ -197,11 +197,11 @@ def test_a_generation_that_was_left_behind_writes_nothing_any_more(
     stream: Stream, harness: Harness, kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
     table, here, old = numbers(), tmp_path / "checkpoint", tmp_path / "old"
-    told(kafka, topic, [{"n": 1}])
+    publish(kafka, topic, [{"n": 1}])
     stream(table, mode="append")
     put(here, old)  # what a runner knows that is asleep
     CheckpointFolder(here).start_new_generation("earliest", now())
-    told(kafka, topic, [{"n": 2}])
+    publish(kafka, topic, [{"n": 2}])
     stream(table, mode="append")
     assert sorted(row["n"] for row in harness.rows(table.spec())) == [1, 1, 2]
     put(old, here)  # it wakes up
@@ -215,14 +215,14 @@ def test_a_checkpoint_that_is_older_than_its_target_is_refused_and_no_row_is_los
     stream: Stream, harness: Harness, kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
     table, here, old = numbers(), tmp_path / "checkpoint", tmp_path / "old"
-    told(kafka, topic, [{"n": 1}])
+    publish(kafka, topic, [{"n": 1}])
     stream(table, mode="append")
     put(here, old)
-    told(kafka, topic, [{"n": 2}])
+    publish(kafka, topic, [{"n": 2}])
     stream(table, mode="append")
     put(here, newest := tmp_path / "newest")
     put(old, here)
-    told(kafka, topic, [{"n": 3}])
+    publish(kafka, topic, [{"n": 3}])
     with pytest.raises(PlanError, match="older than the target"):
         stream(table, mode="append")
     rmtree(here / "spark")

@@ -29,7 +29,7 @@ SYSTEMS = pytest.mark.systems("postgres", "mariadb", "sqlite", "duckdb", "delta"
 PLAIN = {"id": Annotated[BigInt, pk()], "n": Integer | None, "at": TimestampTZ | None}
 
 
-class Heard:
+class Received:
     """An alerter that remembers."""
 
     def __init__(self) -> None:
@@ -40,8 +40,8 @@ class Heard:
 
 
 @pytest.fixture
-def heard() -> Any:
-    alerter = Heard()
+def received() -> Any:
+    alerter = Received()
     alerters.register_alerter(alerter)
     yield alerter.events
     alerters.clear_alerters()
@@ -82,7 +82,7 @@ def test_what_a_declaration_promises_is_checked_and_of_versions_the_current_ones
 
 
 @pytest.mark.systems("sqlite", "postgres")
-def test_the_policy_decides_and_the_outcome_goes_into_the_result(harness: Harness, heard: list[Any]) -> None:
+def test_the_policy_decides_and_the_outcome_goes_into_the_result(harness: Harness, received: list[Any]) -> None:
     table = declare(PLAIN)
     old = {"id": 1, "n": 9, "at": datetime(2026, 1, 1, tzinfo=timezone.utc)}
     result = load(harness, table, [old], mode="append")
@@ -94,19 +94,19 @@ def test_the_policy_decides_and_the_outcome_goes_into_the_result(harness: Harnes
     assert outcome is not None
     assert outcome.verdict == "fail"
     assert result["quality"]["verdict"] == "fail"
-    assert [(event.kind, event.pipeline) for event in heard] == [("quality_failed", "fresh")]
-    assert "freshness(at): the newest value is" in heard[0].error_message
+    assert [(event.kind, event.pipeline) for event in received] == [("quality_failed", "fresh")]
+    assert "freshness(at): the newest value is" in received[0].error_message
     with pytest.raises(QualityCheckFailed, match="1 of 3 checks refuses the rows of") as caught:
         run_quality_stage(**told, on_quality_failure="fail", sync_result=(kept := {}))
     assert caught.value.outcome.verdict == kept["quality"]["verdict"] == "fail"  # type: ignore[attr-defined]
     assert "nothing was loaded" not in str(caught.value)
-    assert len(heard) == 1
+    assert len(received) == 1
     with pytest.raises(DeclarationError, match="on_quality_failure='stop' is not known"):
         run_quality_stage(**told, on_quality_failure="stop")
 
 
 @pytest.mark.systems("postgres", "mariadb", "sqlite", "duckdb", "files-parquet")
-def test_a_check_whose_column_is_gone_is_an_error_beside_the_others(harness: Harness, heard: list[Any]) -> None:
+def test_a_check_whose_column_is_gone_is_an_error_beside_the_others(harness: Harness, received: list[Any]) -> None:
     table = declare(PLAIN)
     load(harness, table, [{"id": 1, "n": 1, "at": None}], mode="append")
     wider = declare({**PLAIN, "city": Text | None}, schema=table.spec().schema, name=table.spec().name)
@@ -119,9 +119,9 @@ def test_a_check_whose_column_is_gone_is_an_error_beside_the_others(harness: Har
     assert {item.name: item.verdict for item in outcome.assertions} == {
         "id.not_null": "pass", "unique_group(id)": "pass", "city.not_null": "error", "n.between": "pass",
     }  # fmt: skip
-    assert (outcome.verdict, heard) == ("warn", [])
+    assert (outcome.verdict, received) == ("warn", [])
     run_quality_stage(**told, alert_on_warn=True)
-    assert [event.kind for event in heard] == ["quality_failed"]
+    assert [event.kind for event in received] == ["quality_failed"]
     with pytest.raises(QualityUnrunnable, match=r"1 of 4 checks of .* could not be asked"):
         run_quality_stage(**told, on_quality_failure="fail")
 

@@ -90,7 +90,7 @@ def counted(harness: Harness, mode: str, numbers: dict[str, int]) -> tuple[Any, 
 
 
 @pytest.mark.offers("append")
-def test_a_window_is_appended_once_whoever_comes_again(harness: Harness, spark: Any) -> None:
+def test_a_window_is_appended_once_whichever_run_repeats_it(harness: Harness, spark: Any) -> None:
     numbers = {"now": 1}
     counting, table = counted(harness, "append", numbers)
     assert load(counting, DataWindow(day(2), day(3))).targets[0].rows_inserted == 1

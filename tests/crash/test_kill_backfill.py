@@ -218,7 +218,7 @@ def test_a_live_run_killed_after_its_commit_is_finished_by_the_next_one(place: P
 def test_workers_and_their_parent_may_be_killed_in_the_middle_of_their_work(place: Place) -> None:
     words = ("backfill", "readings", "--to", "2026-01-05", "--chunk", "3h", "--parallel", "2")
     loaded = 0
-    for victims in (_one_worker, _the_parent, _everybody):
+    for victims in (_one_worker, _the_parent, _all_processes):
         parent = place.start(*words, CRASH_PACE="0.3")
         _until(_is_busy, place, parent, loaded)
         workers = _children(parent.pid)
@@ -245,7 +245,7 @@ def _the_parent(parent: int, workers: list[int]) -> list[int]:
     return [parent]
 
 
-def _everybody(parent: int, workers: list[int]) -> list[int]:
+def _all_processes(parent: int, workers: list[int]) -> list[int]:
     return [*workers, parent]
 
 

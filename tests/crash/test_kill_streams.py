@@ -70,7 +70,7 @@ class Route:
             command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
         )
 
-    def broker_has_heard(self) -> None:
+    def wait_for_acknowledgements(self) -> None:
         """Tools see all of it as read (Kafka's group), and nothing is delivered again (RabbitMQ, whose unacknowledged
         messages wait once more as soon as their consumer is gone)."""
         deadline = time.monotonic() + 10
@@ -216,8 +216,8 @@ def test_a_consumer_killed_at_any_point_goes_on_where_it_was(
         assert done.returncode == 0, done.stderr
         assert route.found() == Counter(range(route.sent))
         time.sleep(0.5)
-    route.broker_has_heard()
+    route.wait_for_acknowledgements()
     again = route.consume()
     assert again.returncode == 0, again.stderr
     assert route.found() == Counter(range(route.sent))
-    route.broker_has_heard()
+    route.wait_for_acknowledgements()

@@ -35,10 +35,10 @@ class Environment:
 
     def __init__(self, folder: Path, wheel: Path, *extras: str) -> None:
         self.folder = folder
-        subprocess.run([sys.executable, "-m", "venv", str(folder / "env")], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
         self.bin = folder / "env" / "bin"
-        command = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
-        subprocess.run([str(self.bin / "python"), *command], check=True, env=self.variables, cwd=folder)
+        uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-deps", "--no-index"]
+        subprocess.run([*uv, "--python", str(self.bin / "python"), str(wheel)], check=True, cwd=folder)
         (self.site,) = (folder / "env" / "lib").glob("python*/site-packages")
         (own,) = self.site.glob("ematix_flow_spark-*.dist-info")
         for package in closure(PathDistribution(own), extras):

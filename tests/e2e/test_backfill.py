@@ -139,7 +139,7 @@ class Shop:
             out, err = process.communicate(timeout=120)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
-    def told(self, *words: str, code: int = 0) -> Any:
+    def document(self, *words: str, code: int = 0) -> Any:
         done = self.flow(*words, "--json")
         assert done.returncode == code, done.stderr + done.stdout
         return json.loads(done.stdout)
@@ -219,13 +219,13 @@ def test_every_day_is_loaded_once_however_often_it_is_asked_for(shop: Shop) -> N
     assert first.returncode == 0, first.stderr
     assert "4 windows of 1d, 2026-01-01 – 2026-01-05 (UTC)" in first.stderr
     assert "4 windows loaded · 32 rows" in first.stderr
-    again = shop.told("backfill", "to_lake", "--from", "2026-01-01", "--to", "2026-01-07")
+    again = shop.document("backfill", "to_lake", "--from", "2026-01-01", "--to", "2026-01-07")
     assert (again["windows"], again["loaded"], again["done_before"], again["rows"]) == (2, 2, 4, 16)
     assert shop.in_lake() == once(sold)
     nothing = shop.flow("backfill", "to_lake", "--from", "2026-01-02", "--to", "2026-01-06", "--chunk", "6h")
     assert (nothing.returncode, "nothing to load" in nothing.stderr) == (0, True)
     assert shop.runs("to_lake") == 6
-    gaps = shop.told("gaps", "to_lake")
+    gaps = shop.document("gaps", "to_lake")
     assert [(item["state"], item["windows"]) for item in gaps["stretches"]] == [("done", 6)]
     assert (gaps["missing"], gaps["next"]) == ([], None)
 
@@ -244,7 +244,7 @@ def test_a_failed_day_fails_alone_and_is_all_that_is_tried_again(shop: Shop) -> 
     assert [line.split()[0] for line in gaps.stdout.splitlines()] == ["done", "failed", "done"]
     assert "next: flow backfill to_lake --resume" in gaps.stderr
     shop.change("UPDATE orders SET amount = 1 WHERE amount IS NULL")
-    resumed = shop.told("backfill", "to_lake", "--resume")
+    resumed = shop.document("backfill", "to_lake", "--resume")
     assert (resumed["windows"], resumed["loaded"], resumed["rows"]) == (1, 1, ROWS_A_DAY)
     assert shop.in_lake() == once(sold)
     assert shop.flow("gaps", "to_lake", "--check").returncode == 0
@@ -255,7 +255,7 @@ def test_a_failed_day_fails_alone_and_is_all_that_is_tried_again(shop: Shop) -> 
 def test_windows_side_by_side_load_every_row_once(warehouse: Shop) -> None:
     sold = warehouse.sell(JANUARY, 8)
     url = warehouse.environment["WAREHOUSE_URL"]
-    told = warehouse.told("backfill", "to_warehouse", "--from", "2026-01-01", "--to", "2026-01-09", "--chunk", "12h",
+    told = warehouse.document("backfill", "to_warehouse", "--from", "2026-01-01", "--to", "2026-01-09", "--chunk", "12h",
                           "--parallel", "3", "--run-log", url)  # fmt: skip
     assert (told["windows"], told["loaded"], told["failed"], told["rows"]) == (16, 16, [], 64)
     assert warehouse.in_warehouse() == once(sold)
@@ -297,7 +297,7 @@ def test_an_interrupt_leaves_whole_windows_and_a_command_to_go_on_with(
     there = warehouse.in_warehouse()
     assert 0 < len(there) < len(sold)
     assert len(there) % ROWS_A_DAY == 0
-    assert warehouse.told("backfill", "slowly", "--resume")["left"] == 0
+    assert warehouse.document("backfill", "slowly", "--resume")["left"] == 0
     assert warehouse.in_warehouse() == once(sold)
 
 
@@ -305,28 +305,28 @@ def test_live_runs_and_backfills_share_one_ledger(running: Callable[[str], Shop]
     shop = running(format_instant(TODAY - 3 * DAY))
     sold = shop.sell(TODAY - 6 * DAY, 7)
     before_today = {identity for identity in sold if identity < TODAY.timestamp()}
-    first = shop.told("run", "live")["results"][0]
+    first = shop.document("run", "live")["results"][0]
     assert first["window"] == str(DataWindow(TODAY - 3 * DAY, TODAY))
     assert first["targets"][0]["rows_read"] == 3 * ROWS_A_DAY
     assert first["targets"][0]["watermark"] == f"{TODAY:%Y-%m-%d} 00:00:00+00:00"
     second = shop.flow("run", "live")
     assert (second.returncode, "nothing new: loaded until" in second.stdout) == (0, True), second.stderr
-    older = shop.told("backfill", "live", "--from", format_instant(TODAY - 6 * DAY), "--chunk", "1d")
+    older = shop.document("backfill", "live", "--from", format_instant(TODAY - 6 * DAY), "--chunk", "1d")
     assert (older["windows"], older["loaded"], older["rows"]) == (3, 3, 3 * ROWS_A_DAY)
     assert shop.in_mart("orders") == once(before_today)
-    assert [item["state"] for item in shop.told("gaps", "live")["stretches"]] == ["done"]
+    assert [item["state"] for item in shop.document("gaps", "live")["stretches"]] == ["done"]
 
 
 def test_a_live_run_goes_on_after_a_backfill_and_takes_up_what_failed(running: Callable[[str], Shop]) -> None:
     shop = running(format_instant(TODAY - 5 * DAY))
     sold = shop.sell(TODAY - 5 * DAY, 5)
-    assert shop.told("backfill", "live", "--to", format_instant(TODAY - 2 * DAY))["rows"] == 3 * ROWS_A_DAY
+    assert shop.document("backfill", "live", "--to", format_instant(TODAY - 2 * DAY))["rows"] == 3 * ROWS_A_DAY
     shop.change(f"UPDATE orders SET amount = NULL WHERE at >= '{format_instant(TODAY - DAY)}'")
-    failed = shop.told("run", "live", code=4)
+    failed = shop.document("run", "live", code=4)
     assert failed["facts"]["window"] == str(DataWindow(TODAY - 2 * DAY, TODAY))
     assert shop.ledger("live")[-1].status == "failed"
     shop.change("UPDATE orders SET amount = 1 WHERE amount IS NULL")
-    retried = shop.told("run", "live")["results"][0]
+    retried = shop.document("run", "live")["results"][0]
     assert (retried["window"], retried["targets"][0]["rows_read"]) == (
         str(DataWindow(TODAY - 2 * DAY, TODAY)),
         2 * ROWS_A_DAY,
@@ -352,7 +352,7 @@ def test_a_scheduled_run_loads_until_its_slot_and_not_until_a_worker_gets_to_it(
 
 def test_a_plain_function_gets_its_windows_one_by_one(shop: Shop) -> None:
     words = ("backfill", "noted", "--from", "2026-01-01", "--to", "2026-01-02", "--chunk", "12h", "--parallel", "2")
-    assert shop.told(*words)["loaded"] == 2
+    assert shop.document(*words)["loaded"] == 2
     noted = (shop.folder / "noted.txt").read_text().splitlines()
     assert noted == ["01-01 00:00 UTC 01-01 12:00", "01-01 12:00 UTC 01-02 00:00"]
 
@@ -376,14 +376,14 @@ def test_a_merge_keeps_the_order_of_windows_and_stops_at_the_first_that_fails(sh
     assert "one window at a time: a merge keeps what came last" in stopped.stderr
     assert [item.status for item in shop.ledger("latest")] == ["done", "done", "failed", "planned"]
     shop.change("UPDATE orders SET amount = 3 WHERE amount IS NULL")
-    assert shop.told(*words)["loaded"] == 2
+    assert shop.document(*words)["loaded"] == 2
     assert shop.in_mart("latest") == {7: 1}
     with closing(sqlite3.connect(shop.folder / "mart.db")) as mart:
         assert mart.execute("SELECT at FROM raw_latest").fetchall() == [("2026-01-04 09:00:00.000000+00:00",)]
 
 
 def test_days_are_those_of_the_pipelines_time_zone(shop: Shop) -> None:
-    plan = shop.told("backfill", "in_berlin", "--from", "2026-03-28", "--to", "2026-03-31", "--dry-run")
+    plan = shop.document("backfill", "in_berlin", "--from", "2026-03-28", "--to", "2026-03-31", "--dry-run")
     assert plan["windows"] == [
         "2026-03-27T23:00:00Z/2026-03-28T23:00:00Z",
         "2026-03-28T23:00:00Z/2026-03-29T22:00:00Z",
@@ -397,9 +397,9 @@ def test_days_are_those_of_the_pipelines_time_zone(shop: Shop) -> None:
 def test_windows_that_are_done_are_loaded_again_only_when_that_is_asked_for(shop: Shop) -> None:
     shop.sell(JANUARY, 3)
     words = ("backfill", "latest", "--from", "2026-01-01", "--to", "2026-01-04")
-    assert shop.told(*words)["loaded"] == 3
+    assert shop.document(*words)["loaded"] == 3
     shop.change("UPDATE orders SET amount = 4711 WHERE at LIKE '2026-01-02%'")
-    redone = shop.told("backfill", "latest", "--from", "2026-01-02", "--to", "2026-01-03", "--redo")
+    redone = shop.document("backfill", "latest", "--from", "2026-01-02", "--to", "2026-01-03", "--redo")
     assert (redone["windows"], redone["loaded"], redone["rows"]) == (1, 1, ROWS_A_DAY)
     with closing(sqlite3.connect(shop.folder / "mart.db")) as mart:
         assert mart.execute("SELECT COUNT(*) FROM raw_latest WHERE amount = 4711").fetchone() == (ROWS_A_DAY,)
@@ -433,7 +433,7 @@ def test_what_cannot_be_is_refused_before_anything_is_planned(
 
 def test_what_is_wrong_with_every_window_stops_at_the_first(shop: Shop) -> None:
     shop.sell(JANUARY, 3)
-    stopped = shop.told("backfill", "misspelt", "--from", "2026-01-01", "--to", "2026-01-04", code=1)
+    stopped = shop.document("backfill", "misspelt", "--from", "2026-01-01", "--to", "2026-01-04", code=1)
     assert (len(stopped["failed"]), stopped["left"]) == (1, 2)
     assert "amuont" in stopped["failed"][0]["error"]
     assert shop.runs("misspelt") == 1
@@ -446,6 +446,6 @@ def test_what_is_wrong_with_every_window_stops_at_the_first(shop: Shop) -> None:
 def test_preview_and_validate_show_the_last_window(running: Callable[[str], Shop]) -> None:
     shop = running("2026-01-01")
     shop.sell(TODAY - 2 * DAY, 2)
-    assert f"'{format_instant(TODAY - DAY)}'" in shop.told("preview", "live")["source_sql"]
-    assert shop.told("validate", "live")["ok"] is True
+    assert f"'{format_instant(TODAY - DAY)}'" in shop.document("preview", "live")["source_sql"]
+    assert shop.document("validate", "live")["ok"] is True
     assert shop.ledger("live") == []

@@ -93,7 +93,7 @@ def test_a_process_whose_engine_ended_while_it_started_ends_too(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def _told(out: str) -> dict[str, object]:
+def _document(out: str) -> dict[str, object]:
     (result,) = json.loads(out)["results"]
     found: dict[str, object] = result["result"]
     return found
@@ -102,9 +102,9 @@ def _told(out: str) -> dict[str, object]:
 def test_a_command_is_run_by_a_fork_as_if_it_were_run_here(shop: Shop) -> None:
     code, out, err = shop.flow("run", "tells", "--json", OF_THIS_CALL="yes")
     assert code == 0, err
-    assert _told(out) == {"folder": str(shop.folder), "variable": "yes", "is_forked": True}
+    assert _document(out) == {"folder": str(shop.folder), "variable": "yes", "is_forked": True}
     assert "a word" in err
-    here = _told(shop.flow("run", "tells", "--json", EMATIX_FLOW_ENGINE="local")[1])
+    here = _document(shop.flow("run", "tells", "--json", EMATIX_FLOW_ENGINE="local")[1])
     assert here == {"folder": str(shop.folder), "variable": None, "is_forked": False}
 
 
@@ -136,7 +136,7 @@ def test_signals_reach_the_run(shop: Shop, number: signal.Signals) -> None:
     assert "Traceback" not in err
 
 
-def test_a_run_ends_when_whoever_wanted_it_is_gone(shop: Shop) -> None:
+def test_a_run_ends_when_the_process_that_wanted_it_is_gone(shop: Shop) -> None:
     (shop.folder / "waiting").unlink(missing_ok=True)
     process = shop.command("run", "waits")
     _wait_for(shop.folder / "waiting")
@@ -162,7 +162,7 @@ def test_another_build_is_refused(shop: Shop) -> None:
         assert fork_client.receive_message(asked) == {"refused": "of another build"}
 
 
-def test_nonsense_on_the_socket_harms_nobody(shop: Shop) -> None:
+def test_nonsense_on_the_socket_does_no_harm(shop: Shop) -> None:
     import socket
 
     for words in (b"", b"\x00", b"\xff\xff\xff\xff", b"\x00\x00\x00\x02{]"):
@@ -172,7 +172,7 @@ def test_nonsense_on_the_socket_harms_nobody(shop: Shop) -> None:
     assert shop.flow("run", "tells")[0] == 0
 
 
-def test_a_socket_that_nobody_listens_on_is_ignored(tmp_path: Path) -> None:
+def test_a_socket_without_a_listener_is_ignored(tmp_path: Path) -> None:
     import socket
 
     made = Shop(tmp_path)
@@ -181,7 +181,7 @@ def test_a_socket_that_nobody_listens_on_is_ignored(tmp_path: Path) -> None:
     dead.close()
     code, out, err = made.flow("run", "tells", "--json")
     assert code == 0, err
-    assert _told(out)["is_forked"] is False
+    assert _document(out)["is_forked"] is False
 
 
 def _wait_for(file: Path) -> None:

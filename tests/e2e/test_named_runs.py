@@ -74,7 +74,7 @@ def test_it_has_a_record_and_a_window_of_its_own(tmp_path: Path) -> None:
     log.close()
 
 
-def test_where_it_fails_the_load_before_it_is_told_to_be_there(
+def test_where_it_fails_the_load_before_it_is_reported_as_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     declare(tmp_path, 'return "SELECT nowhere FROM numbers"')

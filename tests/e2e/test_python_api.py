@@ -96,7 +96,7 @@ def test_a_function_that_returns_a_dict_has_done_the_work_itself(database: Datab
     assert database.rows("SELECT to_regclass('analytics.events')") == [(None,)]
 
 
-def test_a_function_that_returns_something_else_is_told_so_at_its_line() -> None:
+def test_a_function_that_returns_something_else_is_reported_at_its_line() -> None:
     with pytest.raises(ValueError, match="returned int") as caught:
         declared(lambda conn: 3)()
     assert "test_python_api.py:" in str(caught.value)
@@ -175,7 +175,7 @@ def test_errors_of_sync_point_at_its_call() -> None:
 # Pipelines by name ---------------------------------------------------------------------------------------------------
 
 
-def test_a_pipeline_is_planned_rehearsed_checked_and_run_by_name(database: Database) -> None:
+def test_a_pipeline_is_planned_dry_run_checked_and_run_by_name(database: Database) -> None:
     declared(_none, name="ingest")
     plan = pipeline.preview("ingest")
     told = render_text(plan)  # type: ignore[arg-type]

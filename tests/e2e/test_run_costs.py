@@ -168,7 +168,7 @@ def test_every_target_of_a_fan_out_has_its_own_bytes(project: Project, through_s
 
 
 @pytest.mark.full
-def test_a_load_inside_the_database_moves_no_bytes_that_anybody_saw(project: Project) -> None:
+def test_a_load_inside_the_database_moves_no_bytes_that_could_be_counted(project: Project) -> None:
     (result,) = project.run("copied")
     (target,) = result["targets"]
     assert (target["path"], target["bytes_staged"], result["session"]) == ("same_db", None, None)

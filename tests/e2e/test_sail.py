@@ -166,7 +166,7 @@ def test_runs_need_no_java_and_give_the_tables_that_spark_gives(sail: Project, t
         ("from_orc", "cannot read 'orc': it has no ORC"),
     ],
 )
-def test_what_the_engine_lacks_is_said_before_anything_runs(sail: Project, pipeline: str, said: str) -> None:
+def test_what_the_engine_lacks_is_reported_before_anything_runs(sail: Project, pipeline: str, said: str) -> None:
     before = sail.tables()
     done = sail.flow("run", pipeline)
     assert done.returncode == 3

@@ -57,7 +57,7 @@ def test_the_printed_commands_list_and_check_a_connection(page: Page) -> None:
     assert printed["check"].startswith(worded("depot: ok"))
 
 
-def test_a_run_is_told_in_the_status_and_in_the_history(page: Page, database: Database) -> None:
+def test_a_run_is_reported_in_the_status_and_in_the_history(page: Page, database: Database) -> None:
     ran = json.loads(succeed("run", "--module", MODULE, "load_rides", "--json"))
     status = json.loads(succeed("status", "--module", MODULE, "--json"))
     told = {entry["name"]: entry for entry in status}

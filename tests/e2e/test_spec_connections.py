@@ -73,7 +73,7 @@ def test_an_inline_url_opens_a_connection(page: Page, database: Database) -> Non
         assert conn.query(worded("SELECT station FROM intake.rides WHERE ride_id = 1"))["rows"] == [["login"]]
 
 
-def test_formats_are_told_from_paths(page: Page) -> None:
+def test_formats_are_derived_from_paths(page: Page) -> None:
     found = page.run(FORMATS)
     told = dict(re.findall(r'^format_from_path\("(.*)"\) +# → "(.*)"$', page.samples[FORMATS].text, re.MULTILINE))
     assert {"csv", "json_lines", "parquet"} <= set(told.values())

@@ -242,14 +242,14 @@ def test_pre_transforms_choose_rows_and_post_transforms_run_after_the_load(page:
     ]  # fmt: skip
 
 
-def test_a_failing_post_transform_leaves_the_load_when_told_to_go_on(page: Page, database: Database) -> None:
+def test_a_failing_post_transform_leaves_the_load_when_configured_to_go_on(page: Page, database: Database) -> None:
     result = page.run(PIPELINES, TRANSFORMS).collect.sync(source_table=worded("intake.rides"))
     assert result["rows_inserted"] == 2
     assert [outcome["status"] for outcome in result.transforms] == ["success", "failed"]
     assert worded("rebuild_board") in str(result.transforms[1]["error"])
 
 
-def test_a_function_without_a_body_runs_once_it_is_told_its_source(page: Page, database: Database) -> None:
+def test_a_function_without_a_body_runs_once_its_source_is_given(page: Page, database: Database) -> None:
     pipeline = page.run(PIPELINES, CRON).collect
     assert pipeline.spec.schedule == page.samples[CRON].keyword("schedule")
     with pytest.raises(ValueError, match="returned nothing"):
@@ -306,7 +306,7 @@ def test_a_fan_out_reads_once_and_every_target_has_its_own_outcome(
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_failing_target_does_not_stop_the_others_when_told_to_go_on(
+def test_a_failing_target_does_not_stop_the_others_when_configured_to_go_on(
     page: Page, database: Database, raw_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(FIELD_DB, raw_database.url)

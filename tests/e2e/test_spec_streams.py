@@ -139,7 +139,7 @@ def test_the_summary_of_commands_names_the_same(page: Page) -> None:
 @pytest.mark.usefixtures("topics", "project")
 @pytest.mark.parametrize(("sample", "name"), COMMANDS)
 @pytest.mark.full("the same command runs inside of the tests")
-def test_a_process_of_the_printed_command_ends_when_it_is_told_to(
+def test_a_process_of_the_printed_command_ends_when_it_is_stopped(
     reader: Page, database: Database, sample: str, name: str
 ) -> None:
     command = reader.samples[sample].saying(reader.values).commands()[0]

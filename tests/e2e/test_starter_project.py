@@ -103,7 +103,7 @@ def test_people_see_one_line_for_each_pipeline_and_nothing_of_java(shop: Path) -
 
 
 @pytest.mark.full
-def test_the_plan_is_told_before_the_load_with_some_rows(shop: Path) -> None:
+def test_the_plan_is_reported_before_the_load_with_some_rows(shop: Path) -> None:
     done = run(shop, "preview", "sync_customers", "--rows", "3", "--json")
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)

@@ -90,7 +90,7 @@ def test_sigterm_to_its_whole_group_lets_the_micro_batch_end(consuming: subproce
         assert shop.execute("SELECT n FROM events").fetchall() == [(1,)]
 
 
-def test_an_engine_that_is_killed_is_told_in_a_sentence(consuming: subprocess.Popen[str]) -> None:
+def test_an_engine_that_is_killed_is_reported_in_a_sentence(consuming: subprocess.Popen[str]) -> None:
     os.kill(jvm_of(consuming), signal.SIGKILL)
     _, err = consuming.communicate(timeout=120)
     assert consuming.returncode == 1

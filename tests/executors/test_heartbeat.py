@@ -28,7 +28,7 @@ def test_a_claim_outlives_its_lease_while_it_is_renewed() -> None:
     eventually(lambda: run_log.claim("people", "two", 1).acquired, seconds=5)
 
 
-def test_a_claim_that_somebody_else_has_is_not_renewed() -> None:
+def test_a_claim_that_another_worker_has_is_not_renewed() -> None:
     run_log = InMemoryRunLog()
     token = claimed(run_log, "one", 60)
     run_log.release(token)

@@ -209,12 +209,12 @@ def test_a_namespace_that_is_not_there_is_an_error_with_the_next_step(cluster: A
     assert "create the namespace" in str(caught.value)
 
 
-def test_what_the_server_finds_wrong_is_told_in_its_words(executor: KubernetesJobExecutor, project: Path) -> None:
+def test_what_the_server_finds_wrong_is_reported_in_its_words(executor: KubernetesJobExecutor, project: Path) -> None:
     with pytest.raises(DispatchRefused, match=r"a=b"):
         executor.dispatch(spec_of("people", project, env={"a=b": "x"}))
 
 
-def test_a_service_account_without_the_right_is_told_where_the_rights_are(
+def test_for_a_service_account_without_the_right_the_error_names_where_the_rights_are(
     cluster: Any, namespace: str, project: Path
 ) -> None:
     nobody = as_account(cluster, namespace, "nobody")

@@ -187,7 +187,7 @@ def test_the_handler_carries_the_run_out(project: Path) -> None:
     assert dict(os.environ) == before
 
 
-def test_a_run_that_fails_is_told_by_its_exit_code(project: Path) -> None:
+def test_a_run_that_fails_is_reported_by_its_exit_code(project: Path) -> None:
     event = LambdaExecutor.build_event_payload(spec_of("nobody", project))
     assert lambda_handler.handler(event, Context(300))["exit_code"] == 2
 
@@ -211,7 +211,7 @@ def test_a_run_is_asked_to_end_before_lambda_ends_it(project: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("event", [{}, {"argv": []}, {"argv": "run people"}, {"argv": ["runs", "list"]}])
-def test_an_event_of_somebody_else_is_refused(event: dict[str, Any]) -> None:
+def test_an_event_of_another_sender_is_refused(event: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="event"):
         lambda_handler.handler(event, Context(300))
 

@@ -72,7 +72,7 @@ def test_a_password_in_plain_text_is_refused_with_the_way_out(fields: dict[str, 
     assert "as env-from-secret" in str(caught.value)
 
 
-def test_a_password_is_refused_before_the_first_run_where_somebody_asks() -> None:
+def test_a_password_is_refused_before_the_first_run() -> None:
     spec = DispatchSpec("people", "pipelines", run_log_url="postgres://flow:hunter22@db/flow")
     for made in (
         KubernetesJobExecutor(namespace="etl", image="flow:1", api_client=object()),

@@ -52,7 +52,7 @@ def test_kubernetes_and_lambda_by_address() -> None:
         ("spark-submit://", "names no master"),
     ],
 )
-def test_an_address_that_nobody_has_names_the_nearest_with_an_example(url: str, said: str) -> None:
+def test_the_error_of_an_unknown_address_names_the_nearest_with_an_example(url: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         executor_from_url(url)
     assert isinstance(caught.value, ValueError)
@@ -64,7 +64,7 @@ def test_an_address_that_nobody_has_names_the_nearest_with_an_example(url: str, 
     [
         ("k8s://", "cannot be a namespace"),
         ("k8s://Etl?image=x", "cannot be a namespace"),
-        ("k8s://etl", "which image"),
+        ("k8s://etl", "no image"),
         ("k8s://etl?img=x", "did you mean 'image'?"),
         ("k8s://etl?image=x&memory=lots", "memory=lots"),
         ("k8s://etl?image=x&ttl=soon", "whole number"),

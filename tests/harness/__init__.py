@@ -1,9 +1,13 @@
-"""Harnesses by name; a backend folder without one is an error (tests/contract/test_suite.py)."""
+"""Harnesses by name; a backend folder without one is an error (tests/contract/test_suite.py).
+
+A backend of another package brings its harness under the entry point group `ematix_flow.harnesses`.
+"""
 
 from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +29,8 @@ class Entry:
     backend: str
     url: str | None = None
     kind: str = ""
+    module: str = ""
+    """Where the harness is, unless it is here under the backend's name."""
 
 
 HARNESSES = {
@@ -43,12 +49,13 @@ HARNESSES = {
     "files-s3-csv": Entry("files_s3", "s3_url"),
     "files-s3-orc": Entry("files_s3", "s3_url"),
     "files-s3-jsonl": Entry("files_s3", "s3_url"),
+    **{point.name: Entry(point.name, module=point.value) for point in entry_points(group="ematix_flow.harnesses")},
 }
 
 
 def open_harness(name: str, request: pytest.FixtureRequest, folder: Path) -> Harness:
     """Start what the system needs and open it: a database on its server, or a file or folder inside `folder`."""
     entry = HARNESSES[name]
-    module = importlib.import_module(f"tests.harness.{entry.backend}")
+    module = importlib.import_module(entry.module or f"tests.harness.{entry.backend}")
     opened: Harness = module.open_system(name, request.getfixturevalue(entry.url) if entry.url else folder)
     return opened

@@ -19,7 +19,7 @@ def event(kind: str = "failed", pipeline: str = "orders", *, minutes: int = 0, *
 def full_event(**more: Any) -> AlertEvent:
     """An alert that says everything."""
     known: dict[str, Any] = {
-        "error_message": "nobody answers at db:5432",
+        "error_message": "no server answers at db:5432",
         "error_type": "Unreachable",
         "attempt_count": 2,
         "max_attempts": 3,

@@ -41,7 +41,7 @@ class Slow:
         self.go_on.wait(30)
 
 
-def test_everybody_hears_of_news_and_nobody_of_repetitions() -> None:
+def test_every_alerter_gets_news_and_none_gets_repetitions() -> None:
     first, second = Notebook(), Notebook()
     alerts = Alerts([first, second])
     assert alerts.notify(event()) is True
@@ -80,7 +80,7 @@ def test_a_server_that_never_answers_costs_no_more_than_its_time(listener: Liste
     assert len(said) == 1
 
 
-def test_outages_of_an_earlier_process_are_not_told_again() -> None:
+def test_outages_of_an_earlier_process_are_not_reported_again() -> None:
     notebook = Notebook()
     alerts = Alerts([notebook], known={"orders": Outage(NOON, ("failed",))})
     alerts.notify(event(minutes=5))

@@ -17,7 +17,7 @@ from tests.observe.samples import NOON, event, full_event, record
 def test_a_failure_says_what_where_since_when_how_often_and_what_shows_more() -> None:
     assert alert_lines(full_event()) == [
         "orders failed (attempt 2 of 3)",
-        "  error    Unreachable: nobody answers at db:5432",
+        "  error    Unreachable: no server answers at db:5432",
         "  where    pipelines.py:41",
         "  while    stage",
         "  since    2026-03-01 10:45:00 UTC (1 h 15 min)",
@@ -75,8 +75,8 @@ def test_a_very_long_error_is_cut() -> None:
 
 
 def test_a_failed_run_becomes_an_alert_with_everything_its_record_knows() -> None:
-    error = {"error": "Unreachable", "message": "nobody answers", "where": "pipelines.py:41", "hint": "start it"}
-    run = record(attempt=2, failed_step="stage", error_summary="nobody answers", extras={"error": error})
+    error = {"error": "Unreachable", "message": "no server answers", "where": "pipelines.py:41", "hint": "start it"}
+    run = record(attempt=2, failed_step="stage", error_summary="no server answers", extras={"error": error})
     told = failure_alert(run, max_attempts=3)
     assert (told.kind, told.error_type, told.where, told.step, told.hint) == (
         "failed", "Unreachable", "pipelines.py:41", "stage", "start it",

@@ -116,7 +116,7 @@ def test_a_mail_has_the_title_as_subject_and_the_facts_as_text() -> None:
     assert box.recipients == [["ops@example.com", "dba@example.com"]]
     assert box.secured == [False]
     text = mail.get_content()
-    assert "  error    Unreachable: nobody answers at db:5432" in text
+    assert "  error    Unreachable: no server answers at db:5432" in text
     assert "  where    pipelines.py:41" in text
     assert "  more     flow runs show 1a2b3c4d" in text
 
@@ -150,7 +150,7 @@ def test_with_tls_from_the_first_byte(certificate: Path, monkeypatch: pytest.Mon
     assert [mail["Subject"] for mail in box.mails] == ["[ematix-flow] orders failed"]
 
 
-def test_a_wrong_password_is_told_without_it(certificate: Path) -> None:
+def test_a_wrong_password_is_reported_without_it(certificate: Path) -> None:
     with mail_server(tls=certificate, auth=True) as box:
         alerter = EmailAlerter(
             "127.0.0.1", box.port, username=USER, password="wrong-geheim-1", to=["a@b.c"], ca_file=str(certificate)
@@ -168,7 +168,7 @@ def test_a_certificate_of_a_stranger_is_not_trusted(certificate: Path) -> None:
     assert box.mails == []
 
 
-def test_a_server_without_starttls_gets_no_mail_unless_that_is_said() -> None:
+def test_a_server_without_starttls_gets_no_mail_unless_that_is_configured() -> None:
     with mail_server() as box, pytest.raises(Undelivered, match="STARTTLS"):
         EmailAlerter("127.0.0.1", box.port, to=["a@b.c"]).send(event())
     assert box.mails == []

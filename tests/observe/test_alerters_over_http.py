@@ -33,7 +33,7 @@ def test_slack_gets_one_text_at_the_webhooks_own_path(listener: Listener) -> Non
     assert list(request.json) == ["text"]
     assert request.json["text"].splitlines() == [
         ":x: *orders failed (attempt 2 of 3)*",
-        "*error* Unreachable: nobody answers at db:5432",
+        "*error* Unreachable: no server answers at db:5432",
         "*where* `pipelines.py:41`",
         "*while* stage",
         "*since* 2026-03-01 10:45:00 UTC (1 h 15 min)",
@@ -98,7 +98,7 @@ def test_pagerduty_opens_an_incident_per_service_and_pipeline(listener: Listener
     body = request.json
     assert (body["routing_key"], body["event_action"], body["dedup_key"]) == ("R0uTingKey42", "trigger", "shop:orders")
     payload = body["payload"]
-    assert payload["summary"] == "orders failed (attempt 2 of 3): nobody answers at db:5432"
+    assert payload["summary"] == "orders failed (attempt 2 of 3): no server answers at db:5432"
     assert (payload["severity"], payload["component"], payload["class"]) == ("error", "orders", "failed")
     assert payload["timestamp"] == "2026-03-01T12:00:00+00:00"
     assert payload["source"]
@@ -132,7 +132,7 @@ def test_a_fault_that_may_pass_is_tried_once_more(listener: Listener, status: in
     assert len(listener.requests) == 2
 
 
-def test_a_refusal_is_not_tried_again_and_told_without_the_key(listener: Listener) -> None:
+def test_a_refusal_is_not_tried_again_and_reported_without_the_key(listener: Listener) -> None:
     listener.statuses, listener.answer = [404], f"no_service for {PATH}"
     with pytest.raises(Undelivered) as caught:
         slack_at(listener).send(event())
@@ -160,7 +160,7 @@ def test_a_broken_alerter_is_logged_once_and_never_raises(caplog: pytest.LogCapt
     assert "KEY1234" not in line
 
 
-def test_an_alerter_that_works_again_is_heard_when_it_breaks_again(
+def test_an_alerter_that_works_again_is_reported_when_it_breaks_again(
     listener: Listener, caplog: pytest.LogCaptureFixture
 ) -> None:
     alerter = from_url(f"{listener.url}/hook")
@@ -196,7 +196,7 @@ def test_a_secret_in_the_message_is_masked_on_the_wire(listener: Listener) -> No
         ("pagerduty://KEY?severity=bad", "critical"),
         ("pagerduty://KEY?servce=x", "service"),
         ("https://", "http"),
-        ("email://mail.example.com", "somebody to write to"),
+        ("email://mail.example.com", "a recipient"),
         ("email://?to=a@b.c", "mail server"),
         ("email://mail.example.com?to=a@b.c&startls=0", "starttls"),
         ("slack://hooks.slack.com/${NOT_SET}", "NOT_SET"),

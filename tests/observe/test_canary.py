@@ -226,7 +226,7 @@ def everything_in(url: str) -> str:
     return repr(rows)
 
 
-def said_by(requests: Listener) -> str:
+def texts_of(requests: Listener) -> str:
     """What other systems were told; a header that carries a key to its own server is its business."""
     return "\n".join(f"{one.path.partition('?')[0]} {one.text}" for one in requests.requests)
 
@@ -262,12 +262,12 @@ def test_no_canary_is_in_anything_the_command_leaves_behind(
     assert list((tmp_path / "events").iterdir()), "Spark wrote no event log, so nothing was searched"
     assert files_with_canaries(tmp_path, but=tmp_path / "db_password") == []
     assert found_in(everything_in(database)) == []
-    assert found_in(said_by(listener)) == []
+    assert found_in(texts_of(listener)) == []
     assert any("ematix_flow.cli" in one for one in arguments)
     assert found_in("\n".join(arguments)) == []
 
 
-def test_no_canary_is_in_anything_that_watchers_are_told(
+def test_no_canary_is_in_anything_that_observers_receive(
     canary_project: dict[str, str], database: str, listener: Listener, tmp_path: Path
 ) -> None:
     with process_arguments() as arguments:
@@ -290,7 +290,7 @@ def test_no_canary_is_in_anything_that_watchers_are_told(
     assert [path.name for path in captured] == ["bad_sql-1.log", "people-1.log", "refused-1.log", "talkative-1.log"]
     assert "the address is postgres://canary_user:***@" in captured[-1].read_text()
     assert found_in(done.stdout + done.stderr) == []
-    assert found_in(said_by(listener)) == []
+    assert found_in(texts_of(listener)) == []
     assert files_with_canaries(tmp_path, but=tmp_path / "db_password") == []
     assert found_in(everything_in(database)) == []
     assert found_in("\n".join(arguments)) == []

@@ -159,7 +159,7 @@ def test_a_star_over_tables_that_another_pipeline_writes_is_known() -> None:
     assert shown(output)["amount"] == {"orders.amount IDENTITY"}
 
 
-def test_what_cannot_be_told_is_left_out_and_noted() -> None:
+def test_what_cannot_be_determined_is_left_out_and_noted() -> None:
     @ematix.pipeline(target=Orders, source_connection="shop", target_connection="wh", mode="append")
     def orders(conn):
         return "SELECT * FROM raw.orders JOIN raw.more ON true"
@@ -168,7 +168,7 @@ def test_what_cannot_be_told_is_left_out_and_noted() -> None:
     assert [one.name for one in found.inputs] == ["shop.raw.orders", "shop.raw.more"]
     assert found.outputs[0].origins == {}
     assert len(found.notes) == 3
-    assert "marts.orders.id: its origin cannot be told" in found.notes[0]
+    assert "marts.orders.id: its origin cannot be determined" in found.notes[0]
     known = {"raw.orders": ["id", "amount", "at"], "raw.more": ["x"]}
     (output,) = lineage_of(spec_of(orders), source=SourceText("SELECT * FROM raw.orders JOIN raw.more ON true", columns=known)).outputs  # fmt: skip
     assert shown(output)["id"] == {"orders.id IDENTITY"}
@@ -405,7 +405,7 @@ def without_empty(value: Any) -> Any:
     [
         ("START", None),
         ("COMPLETE", record("succeeded", extras=RESULT)),
-        ("FAIL", record("failed", error_summary="nobody answers")),
+        ("FAIL", record("failed", error_summary="no server answers")),
     ],
 )
 def test_an_event_is_what_the_official_client_would_write(kind: str, run: Any, loading: PipelineSpec) -> None:

@@ -114,7 +114,7 @@ def test_old_files_are_removed_and_young_ones_stay(folder: Path) -> None:
     assert prune_old_logs(max_age_days=1) == 1
 
 
-def test_every_handler_is_masked_whoever_adds_it_and_whenever(masking: None) -> None:
+def test_every_handler_is_masked_wherever_and_whenever_it_is_added(masking: None) -> None:
     redact.remember_secret("canary-geheim-2")
     said = io.StringIO()
     handler = logging.StreamHandler(said)

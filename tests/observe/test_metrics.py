@@ -53,14 +53,14 @@ def test_a_failed_run_counts_its_attempt_and_no_success() -> None:
     assert "pipeline_last_success_timestamp_seconds" not in sink.values
 
 
-def test_what_nobody_counted_is_not_said_to_be_zero() -> None:
+def test_what_was_not_counted_is_not_shown_as_zero() -> None:
     sink = InMemorySink()
     record_run(sink, record("succeeded", extras={"targets": [{"rows_read": 1, "rows_inserted": 1}]}))
     assert "pipeline_bytes_total" not in sink.values
     assert ("orders", "rejected") not in sink.values["pipeline_rows_total"]
 
 
-def test_the_steps_of_a_record_count_where_nobody_listened() -> None:
+def test_the_steps_of_a_record_count_without_listeners() -> None:
     sink = InMemorySink()
     record_run(sink, record("succeeded", extras={"steps": [{"step": "stage", "seconds": 1.25}]}))
     assert sink.observed["pipeline_step_duration_seconds"] == {("orders", "stage"): [1.25]}

@@ -50,7 +50,7 @@ def test_options_come_before_the_environment_and_that_before_files(
     assert [type(one) for one in requested_alerters(["stdout://"], warn=no_warning)] == [StdoutAlerter]
 
 
-def test_registered_alerters_are_always_told() -> None:
+def test_registered_alerters_are_always_called() -> None:
     own = StdoutAlerter()
     register_alerter(own)
     assert requested_alerters(warn=no_warning) == (own,)
@@ -100,7 +100,7 @@ def test_a_wrong_address_is_a_warning_and_the_right_ones_stay() -> None:
     assert "NOT_SET" in said[1]
 
 
-def test_without_any_wish_nobody_watches() -> None:
+def test_without_any_option_there_are_no_observers() -> None:
     found = requested_observers(warn=no_warning)
     assert found.alerts.alerters == ()
     assert isinstance(found.metrics, NullSink)

@@ -145,12 +145,12 @@ def test_the_collector_gets_a_span_per_run_and_one_per_step_below_it(collector: 
 def test_a_failed_run_is_an_error_span_without_the_secret(collector: Collector) -> None:
     redact.remember_secret("canary-geheim-77")
     tracer = configure_tracer_from_url(f"otel+otlp+http://127.0.0.1:{collector.http}")
-    with pytest.raises(Unreachable, match="nobody answers"), pipeline_run_span("broken", tracer=tracer):
-        raise Unreachable("nobody answers at postgres://ana:canary-geheim-77@db")
+    with pytest.raises(Unreachable, match="no server answers"), pipeline_run_span("broken", tracer=tracer):
+        raise Unreachable("no server answers at postgres://ana:canary-geheim-77@db")
     close_tracer(tracer)
     (run,) = collector.eventually(lambda text: span_block(text, "broken", tracing.RUN_SPAN))
     assert re.search(r"Status code\s+: Error", run)
-    assert re.search(r"Status message\s+: nobody answers at postgres://ana:\*\*\*@db", run)
+    assert re.search(r"Status message\s+: no server answers at postgres://ana:\*\*\*@db", run)
     assert "exception.type: Str(Unreachable)" in run
     assert "canary-geheim-77" not in collector.text()
 
@@ -187,7 +187,7 @@ def test_a_wrong_address_of_traces_is_an_error_in_words(url: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["otlp+grpc", "otlp+http"])
-def test_a_collector_that_is_not_there_is_told_once_and_holds_a_run_up_for_seconds_only(
+def test_a_collector_that_is_not_there_is_reported_once_and_holds_a_run_up_for_seconds_only(
     scheme: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     began = time.monotonic()

@@ -22,7 +22,7 @@ def failed(run_log: RunHistoryStore, run_id: str = "run-1") -> RunRecord:
     return record
 
 
-def test_what_is_asked_for_waits_in_order_until_somebody_takes_it(run_log: RunLog) -> None:
+def test_requests_wait_in_order_until_a_worker_takes_them(run_log: RunLog) -> None:
     ids = [run_log.enqueue(Action("run", name, by="ana")) for name in ("first", "second", "third")]
     assert [record.run_id for record in run_log.pending_actions()] == ids
     assert run_log.take_action(ids[1], this_worker())
@@ -74,7 +74,7 @@ def test_a_rerun_is_about_the_run_before(run_log: RunLog) -> None:
     assert run_log.list_runs(status="requested", pipeline="customers")[1] == 0
 
 
-def test_a_run_nobody_knows_cannot_be_restarted_or_paused(run_log: RunLog) -> None:
+def test_an_unknown_run_cannot_be_restarted_or_paused(run_log: RunLog) -> None:
     with pytest.raises(UnknownName):
         run_log.enqueue_restart("run-9", None)
     with pytest.raises(KeyError):

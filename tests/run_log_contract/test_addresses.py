@@ -45,7 +45,9 @@ NOBODY = {
 
 
 @pytest.mark.parametrize("store", NOBODY)
-def test_a_store_nobody_answers_at_is_one_sentence_within_a_minute(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_does_not_answer_is_one_sentence_within_a_minute(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in {**S3_ACCESS, "AZURE_STORAGE_KEY": "aHVudGVyMjI="}.items():
         monkeypatch.setenv(name, value)
     began = time.monotonic()

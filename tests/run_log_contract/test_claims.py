@@ -77,7 +77,7 @@ def test_whether_a_process_elsewhere_lives_cannot_be_known(run_log: RunLog) -> N
     assert not run_log.claim("orders", this_worker(), 60).acquired
 
 
-def test_the_sweep_takes_away_what_nobody_holds_and_nothing_else(run_log: RunLog) -> None:
+def test_the_sweep_removes_what_is_not_in_use_and_nothing_else(run_log: RunLog) -> None:
     run_log.claim("over", ELSEWHERE, 0)
     run_log.claim("dead", ended_worker(), 3600)
     run_log.claim("held", this_worker(), 3600)

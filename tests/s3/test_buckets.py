@@ -28,8 +28,9 @@ from ematix_flow.spool.folder import spool_folder, spool_folder_at
 from ematix_flow.spool.receiver import Delivery
 from ematix_flow.spool.segments import Segment, encode_segment, read_segment
 from ematix_flow.storage.addresses import register_bucket
+from ematix_flow.storage.object_store import ABSENT, ConditionFailed
 from ematix_flow.storage.paths import LakeRoot, append_line, lines_of, read_text_if_exists, remove, write_atomically
-from ematix_flow.storage.s3_bucket import ABSENT, S3Bucket, S3ConditionFailed
+from ematix_flow.storage.s3_bucket import S3Bucket
 from ematix_flow.storage.s3_lease import hold_lease
 from ematix_flow.storage.s3_path import S3Path
 from ematix_flow.storage.s3_spark import hadoop_settings
@@ -106,7 +107,7 @@ def test_a_write_on_a_condition_has_one_winner(place: LakeRoot) -> None:
         try:
             bucket.put(key, str(number).encode(), match=ABSENT)
             won.append(number)
-        except S3ConditionFailed:
+        except ConditionFailed:
             pass
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
@@ -118,11 +119,11 @@ def test_a_write_on_a_condition_has_one_winner(place: LakeRoot) -> None:
     assert found is not None
     assert [found.body] == [str(number).encode() for number in won]
     tag = bucket.put(key, b"next", match=found.tag)
-    with pytest.raises(S3ConditionFailed):
+    with pytest.raises(ConditionFailed):
         bucket.put(key, b"late", match=found.tag)
     assert bucket.get(key) is not None
     bucket.delete([key])
-    with pytest.raises(S3ConditionFailed):
+    with pytest.raises(ConditionFailed):
         bucket.put(key, b"gone", match=tag)
 
 
@@ -181,7 +182,7 @@ def test_a_run_that_loses_its_lock_among_the_copies_publishes_nothing(table: S3P
     marks.discard_run("r1")
     assert there.keys("raw/events/flow_batch=") == []
     # A run that is given up can no longer publish, unless it is begun again under the same name, as a stream does.
-    with pytest.raises(S3ConditionFailed):
+    with pytest.raises(ConditionFailed):
         table.bucket.put((table / "_commits" / "flow_batch=r1").key, b"late", match=ABSENT)
     marks.publish("r1", stage / "batch", "note", instead={}, anew=stage / "table", hold=Held())
     assert [batch.name for batch in marks.batches()] == ["flow_batch=r1"]
@@ -225,7 +226,7 @@ def test_what_a_bucket_says_is_one_sentence_without_the_login(there: TestBucket)
     assert check_reachable(DeltaS3Connection("lake", **there.fields)) == f"s3://flow-tests/{there.prefix}"
 
 
-def test_spark_is_told_of_one_bucket_only(there: TestBucket) -> None:
+def test_spark_is_configured_for_one_bucket_only(there: TestBucket) -> None:
     bucket = S3Bucket.of(DeltaS3Connection("lake", **there.fields))
     settings = hadoop_settings(bucket)
     assert all(name.startswith("fs.s3a.bucket.flow-tests.") for name in settings)

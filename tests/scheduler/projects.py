@@ -126,7 +126,7 @@ class Project:
                     found.append(json.loads(line))
         return found
 
-    def said(self) -> str:
+    def output_tail(self) -> str:
         """For the message of a failed assertion."""
         return "\n".join(file.read_text()[-3000:] for file in sorted(self.folder.glob("scheduler-*.*")))
 
@@ -152,7 +152,7 @@ class Project:
             if met():
                 return
             time.sleep(0.1)
-        raise AssertionError(f"{what} did not happen in {seconds} s\n{self.said()}")
+        raise AssertionError(f"{what} did not happen in {seconds} s\n{self.output_tail()}")
 
     def close(self) -> None:
         """End what is left."""

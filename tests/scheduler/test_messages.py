@@ -59,7 +59,7 @@ class Arrivals:
     def stop(self, scheduler: Any) -> None:
         """End a scheduler as a service manager does."""
         scheduler.send_signal(signal.SIGTERM)
-        assert scheduler.wait(30) == 0, self.project.said()
+        assert scheduler.wait(30) == 0, self.project.output_tail()
 
 
 def text_of(name: str) -> str:
@@ -162,19 +162,19 @@ def test_a_queue_fires_by_message_id_and_a_failed_message_is_tried_again_before_
 def test_only_the_leader_listens_and_the_next_one_goes_on(over_rabbitmq: Arrivals, rabbitmq_url: str) -> None:
     project = over_rabbitmq.project
 
-    def told(event: str) -> int:
+    def events_of(event: str) -> int:
         return sum(item["event"] == event for item in project.events())
 
     first = project.scheduler()
-    project.wait_until(lambda: told("leading") == 1, what="leading", seconds=60)
+    project.wait_until(lambda: events_of("leading") == 1, what="leading", seconds=60)
     over_rabbitmq.send("a")
     project.wait_until(lambda: over_rabbitmq.seen() == ["a"], what="the first message", seconds=60)
     second = project.scheduler()
-    project.wait_until(lambda: told("standby") == 1, what="standby", seconds=60)
+    project.wait_until(lambda: events_of("standby") == 1, what="standby", seconds=60)
     with channel(rabbitmq_url) as looking:
         assert looking.queue_declare(over_rabbitmq.queue, passive=True).method.consumer_count == 1
     over_rabbitmq.stop(first)
-    project.wait_until(lambda: told("leading") == 2, what="the next leader", seconds=60)
+    project.wait_until(lambda: events_of("leading") == 2, what="the next leader", seconds=60)
     over_rabbitmq.send("b")
     project.wait_until(lambda: over_rabbitmq.seen() == ["a", "b"], what="the second message", seconds=60)
     over_rabbitmq.stop(second)

@@ -194,7 +194,7 @@ def test_at_most_so_many_run_at_once(project: Make) -> None:
     assert most == 2
 
 
-def test_without_a_scheduler_a_person_s_wish_is_done_here_and_now(project: Make) -> None:
+def test_without_a_scheduler_a_person_s_request_is_executed_here_and_now(project: Make) -> None:
     made = project(JobText("orders"))
     (made.folder / "orders.broken").touch()
     assert made.flow("run", "orders", check=False).returncode == 1
@@ -219,7 +219,7 @@ def test_without_a_scheduler_a_person_s_wish_is_done_here_and_now(project: Make)
         (("--run-log", "postgres://nobody:nothing@127.0.0.1:1/none"), "127.0.0.1"),
     ],
 )
-def test_what_cannot_work_is_said_in_one_sentence(project: Make, words: tuple[str, ...], told: str) -> None:
+def test_what_cannot_work_is_reported_in_one_sentence(project: Make, words: tuple[str, ...], told: str) -> None:
     made = project(JobText("orders"))
     done = made.flow("scheduler", "--max-iterations", "1", *words, check=False)
     assert done.returncode in (2, 5)

@@ -19,7 +19,7 @@ from tests.services import (
     start_s3,
 )
 from tests.services.install import build_servers, install
-from tests.services.keeper import keep
+from tests.services.supervisor import keep
 
 
 def main(words: list[str]) -> int:

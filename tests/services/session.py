@@ -94,7 +94,7 @@ def close_session() -> None:
         return
     records = sorted(folder.glob("*.json"))
     for record in records:
-        _signal_keeper(record)
+        _signal_supervisor(record)
     for record in records:
         _wait_until_gone(record)
     shutil.rmtree(folder, ignore_errors=True)
@@ -102,7 +102,7 @@ def close_session() -> None:
 
 def _start(kind: str) -> Server:
     if kind in RECIPES:
-        product(RECIPES[kind])  # here, because a keeper must answer sooner than a build may take
+        product(RECIPES[kind])  # here, because a supervisor must answer sooner than a build may take
     if _FOLDER_VARIABLE not in os.environ:
         open_session()
         atexit.register(close_session)
@@ -110,48 +110,48 @@ def _start(kind: str) -> Server:
     record = folder / f"{kind}.json"
     with _locked(folder / f"{kind}.lock"):
         if not record.exists():
-            _launch_keeper(kind, record=record)
+            _launch_supervisor(kind, record=record)
         facts = json.loads(record.read_text(encoding="utf-8"))
     if "error" in facts:
         raise (ServiceMissing if facts["missing"] else ServiceFailed)(facts["error"])
     return Server(url=facts["url"], stop=lambda: _stop(record))
 
 
-def _launch_keeper(kind: str, *, record: Path) -> None:
-    """The keeper is a session of its own: a key press or signal for the tests must not end the server before them."""
+def _launch_supervisor(kind: str, *, record: Path) -> None:
+    """The supervisor is a session of its own: a key press or signal for the tests must not end the server before them."""
     owner = (record.parent / "owner").read_text(encoding="utf-8")
     log = record.with_suffix(".log")
     with log.open("wb") as output:
-        keeper = subprocess.Popen(
+        supervisor = subprocess.Popen(
             [sys.executable, "-m", "tests.services", "keep", kind, str(record), owner],
             cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
     deadline = time.monotonic() + START_SECONDS
     while not record.exists():
-        if keeper.poll() is not None and not record.exists():
+        if supervisor.poll() is not None and not record.exists():
             raise ServiceFailed(f"{kind} did not start:\n{log.read_text(encoding='utf-8', errors='replace')[-3000:]}")
         if time.monotonic() > deadline:
-            keeper.terminate()
+            supervisor.terminate()
             raise ServiceFailed(f"{kind} did not start within {START_SECONDS} s")
         time.sleep(0.05)
 
 
 def _stop(record: Path) -> None:
-    _signal_keeper(record)
+    _signal_supervisor(record)
     _wait_until_gone(record)
 
 
-def _signal_keeper(record: Path) -> None:
+def _signal_supervisor(record: Path) -> None:
     with contextlib.suppress(OSError, ValueError):
-        keeper = json.loads(record.read_text(encoding="utf-8")).get("keeper")
-        if keeper is not None:
-            os.kill(keeper, signal.SIGTERM)
+        supervisor = json.loads(record.read_text(encoding="utf-8")).get("supervisor")
+        if supervisor is not None:
+            os.kill(supervisor, signal.SIGTERM)
         else:
             record.unlink()
 
 
 def _wait_until_gone(record: Path) -> None:
-    """The record is the last thing a keeper takes away."""
+    """The record is the last thing a supervisor takes away."""
     deadline = time.monotonic() + STOP_SECONDS
     while record.exists() and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -18,7 +18,7 @@ from ematix_flow.spool.source import SpoolSource
 
 @dataclass(frozen=True)
 class FolderQueue:
-    """As its publishers and its keeper see it."""
+    """As its publishers and its operator see it."""
 
     root: Path
 
@@ -112,7 +112,7 @@ class FolderReceiver:
 
     def _answered(self) -> None:
         if (self._root / "down").exists():
-            raise Unreachable(f"nobody answers at {self._root}")
+            raise Unreachable(f"no server answers at {self._root}")
 
     def _fresh(self) -> list[str]:
         found = sorted(path.name for path in (self._root / "ready").iterdir())

@@ -13,7 +13,7 @@ Pair = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True)
-class Told:
+class Arrival:
     """One row of a source: `number` says which one it is."""
 
     side: str
@@ -30,7 +30,7 @@ class Clock:
     newest: dict[str, int] = field(default_factory=dict)
     mark: int | None = None
 
-    def after(self, rows: Iterable[Told]) -> WatermarkChange:
+    def after(self, rows: Iterable[Arrival]) -> WatermarkChange:
         before = self.mark
         for row in rows:
             self.newest[row.side] = max(self.newest.get(row.side, row.at), row.at)
@@ -42,7 +42,7 @@ class Clock:
 
 @dataclass
 class _Waiting:
-    row: Told
+    row: Arrival
     was_out: bool = False
 
 
@@ -53,7 +53,7 @@ class Oracle:
     join: Join
     buffers: dict[str, list[_Waiting]] = field(default_factory=lambda: {"left": [], "right": []})
 
-    def batch(self, rows: Sequence[Told], marks: WatermarkChange) -> Counter[Pair]:
+    def batch(self, rows: Sequence[Arrival], marks: WatermarkChange) -> Counter[Pair]:
         """What comes out, by the numbers of the rows."""
         given: Counter[Pair] = Counter()
         for row in rows:
@@ -70,13 +70,13 @@ class Oracle:
             given.update(self._evicted(side, marks.after))
         return given
 
-    def _match(self, left: Told, right: Told) -> bool:
+    def _match(self, left: Arrival, right: Arrival) -> bool:
         low, high = self.join.min_delta_ms, self.join.max_delta_ms
         if low is None or high is None:
             low, high = -self.join.time_window_ms, self.join.time_window_ms
         return left.key is not None and left.key == right.key and low * 1000 <= right.at - left.at <= high * 1000
 
-    def _is_gone(self, row: Told, mark: int | None) -> bool:
+    def _is_gone(self, row: Arrival, mark: int | None) -> bool:
         far = max(abs(self.join.min_delta_ms or 0), abs(self.join.max_delta_ms or 0), self.join.time_window_ms)
         return mark is not None and mark > row.at + (far + (self.join.allowed_lateness_ms or 0)) * 1000
 

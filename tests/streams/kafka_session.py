@@ -18,7 +18,7 @@ def session(folder: Path, monkeypatch: Any) -> Any:
     return spark_session({"kafka"})
 
 
-def everybody(kafka: Kafka, **fields: Any) -> KafkaConnection:
+def open_kafka(kafka: Kafka, **fields: Any) -> KafkaConnection:
     """By the door that is open."""
     return KafkaConnection("events", bootstrap_servers=kafka.open, **fields)
 

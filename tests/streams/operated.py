@@ -28,7 +28,7 @@ from ematix_flow.run_log.sqlite import SqliteRunLog
 from ematix_flow.streaming.runtime import runner
 from tests.services.kafka import Kafka
 from tests.services.server import free_port
-from tests.streams.kafka_session import everybody
+from tests.streams.kafka_session import open_kafka
 from tests.streams.kafka_topics import send
 
 SECONDS = 90.0
@@ -122,7 +122,7 @@ def ended(process: subprocess.Popen[str], seconds: float = SECONDS) -> tuple[int
 
 
 def metrics_at(port: int) -> dict[str, float]:
-    """What a stream serves, by name, and name/part where a figure has parts; nothing while nobody answers."""
+    """What a stream serves, by name, and name/part where a figure has parts; nothing while no server answers."""
     try:
         text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
     except OSError:
@@ -167,7 +167,7 @@ class Events:
     def spec(self, **fields: Any) -> StreamSpec:
         """The stream; the fields are the connection's."""
         return declared(
-            name="events", source=everybody(self.kafka, **fields), source_query=self.topic, targets=tables(self.folder)
+            name="events", source=open_kafka(self.kafka, **fields), source_query=self.topic, targets=tables(self.folder)
         )
 
     def toml(self) -> str:
@@ -178,7 +178,7 @@ class Events:
 def orders(kafka: Kafka, topic: str, folder: Path, **options: Any) -> Any:
     """A topic into a table; amounts are numbers."""
     said = {
-        "name": "orders", "source": everybody(kafka), "source_query": topic, "target": shop(folder),
+        "name": "orders", "source": open_kafka(kafka), "source_query": topic, "target": shop(folder),
         "target_table": ("main", "orders"), "transform_on_error": "dlq",
         "transform_sql": "SELECT id, CAST(amount AS INT) AS amount FROM source", **options,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Topics and subscriptions of a Pub/Sub as publishers and keepers see them."""
+"""Topics and subscriptions of a Pub/Sub as publishers and operators see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues of a RabbitMQ as publishers and keepers see them."""
+"""Queues of a RabbitMQ as publishers and operators see them."""
 
 from __future__ import annotations
 

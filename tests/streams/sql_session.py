@@ -73,8 +73,15 @@ class Aside:
     def __init__(self) -> None:
         self.bad: list[dict[str, Any]] = []
 
-    def set_aside(self, rows: Any, column: str, *, stage: str) -> None:
-        self.bad += [{**row.asDict(recursive=True), "wrong": row[column], "stage": stage} for row in rows.collect()]
+    def good(self, made: Transform, frame: Any, open_until: ExitStack) -> Any:
+        """The rows of a transform, without those that it fails on."""
+        found, failed = made.apply_row_by_row(frame, open_until)
+        if failed is not None:
+            self.bad += [
+                {**row.asDict(recursive=True), "wrong": row[failed.column], "stage": failed.stage}
+                for row in failed.rows.collect()
+            ]
+        return found
 
 
 __all__ = ["DLQ", "Aside", "answers", "explained", "open_until", "rows", "spark", "statement", "transform"]

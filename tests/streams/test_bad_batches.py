@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -208,6 +210,30 @@ def test_a_lease_that_is_lost_ends_the_stream_however_patient_it_is(place: Place
         assert opened.folder.last_committed() is None
     finally:
         opened.close()
+
+
+@pytest.mark.parametrize("policy", ["fail", pytest.param("dlq", marks=pytest.mark.full("fail shows the same"))])
+def test_what_a_target_misses_is_kept_with_fields_that_were_not_known_before(place: Place, policy: str) -> None:
+    house, moved = place.folder / "house", place.folder / "moved"
+    house.mkdir()
+    there = SQLiteConnection("other", path=str(house / "other.db"))
+    spec = place.spec(None, Target(connection=there, table=("main", "numbers")), on_drift="evolve",
+                      continue_on_target_failure=True)  # fmt: skip
+    spec = replace(spec, bad_rows=replace(spec.bad_rows, policy=policy))
+    place.put("1", {"n": 1, "d": 1})
+    run(spec)
+    house.rename(moved)
+    house.write_text("not a folder")
+    place.put("2", {"n": 2, "d": 2, "note": "new"})
+    with pytest.raises(FlowError, match="behind"):
+        run(spec)
+    house.unlink()
+    moved.rename(house)
+    place.put("3", {"n": 3, "d": 3})
+    run(spec)
+    with closing(sqlite3.connect(house / "other.db")) as database:
+        found = database.execute("SELECT n, d, note FROM numbers ORDER BY n").fetchall()
+    assert found == [(1, 1, None), (2, 2, "new"), (3, 3, None)]
 
 
 @pytest.mark.full

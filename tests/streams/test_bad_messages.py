@@ -25,7 +25,7 @@ from ematix_flow.streaming.dlq.dead_letter import LetterSelection
 from ematix_flow.streaming.runtime.batch_barrier import BatchBarrier
 from ematix_flow.streaming.runtime.opening import open_stream
 from tests.services.kafka import Kafka
-from tests.streams.kafka_session import everybody
+from tests.streams.kafka_session import open_kafka
 from tests.streams.kafka_topics import everything, new_topic, send
 from tests.streams.operated import GOOD, declared, orders, rows, run, shop
 
@@ -50,7 +50,7 @@ def test_a_message_that_is_too_large_for_the_topic_is_set_aside(kafka: Kafka, de
         kafka, source, [{"value": json.dumps({"n": n, "t": "x" * size})} for n, size in ((1, 5), (2, 9000), (3, 1200))]
     )
     spec = declared(
-        name="copy", source=everybody(kafka), source_query=source, target=everybody(kafka), target_topic=topic,
+        name="copy", source=open_kafka(kafka), source_query=source, target=open_kafka(kafka), target_topic=topic,
         transform_on_error="dlq", delivery=delivery,
     )  # fmt: skip
     assert run(spec).total_rows == 3
@@ -70,7 +70,7 @@ def test_a_row_that_no_message_can_be_made_of_is_set_aside(kafka: Kafka, schema_
         "proto", bootstrap_servers=kafka.open, payload_format="protobuf", schema_registry=name
     )  # fmt: skip
     said = {
-        "name": "copy", "source": everybody(kafka), "source_query": source, "target": there, "target_topic": topic,
+        "name": "copy", "source": open_kafka(kafka), "source_query": source, "target": there, "target_topic": topic,
         "transform_sql": "SELECT n, timestamp_seconds(n) AS at FROM source",
     }  # fmt: skip
     with pytest.raises(BadValue, match="cannot be written as Protobuf"):
@@ -92,9 +92,9 @@ def test_what_was_sent_of_a_batch_keeps_the_letters_it_was_sent_without(kafka: K
     blocked.write_text("not a folder")
 
     def spec(sql: str) -> Any:
-        targets = [Target(connection=lake, prefix="raw/n"), Target(connection=everybody(kafka), topic=topic)]
+        targets = [Target(connection=lake, prefix="raw/n"), Target(connection=open_kafka(kafka), topic=topic)]
         return declared(
-            name="copy", source=everybody(kafka), source_query=source, targets=targets, transform_sql=sql,
+            name="copy", source=open_kafka(kafka), source_query=source, targets=targets, transform_sql=sql,
             transform_on_error="dlq", delivery="exactly_once",
         )  # fmt: skip
 
@@ -121,7 +121,8 @@ def _send_first_partition(spec: Any, source: str) -> None:
         )  # fmt: skip
         target = opened.work.targets[1]
         with ExitStack() as open_until:
-            assert target.write(0, target.fit(sent, open_until, None), lambda: None) == 2
+            fitted = target.fit(sent, open_until, splits=False)
+            assert target.begin(0).stage(fitted.frame).publish().counts.read == 2
     finally:
         opened.close()
 
@@ -135,7 +136,7 @@ def test_a_target_that_comes_back_gets_what_it_missed_before_the_next_micro_batc
     blocked.parent.mkdir(parents=True)
     blocked.write_text("not a folder")
     spec = declared(
-        name="copy", source=everybody(kafka), source_query=source, continue_on_target_failure=True,
+        name="copy", source=open_kafka(kafka), source_query=source, continue_on_target_failure=True,
         targets=[Target(connection=lake, prefix="raw/n"), Target(connection=shop(tmp_path), table=("main", "numbers"))],
     )  # fmt: skip
     opened = open_stream(spec, BatchBarrier(), still_ours=lambda: None, once=True)

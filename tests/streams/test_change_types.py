@@ -80,14 +80,14 @@ def test_values_that_no_schema_explains_are_warned_about(shop: Shop, caplog: pyt
 
 
 def test_changes_of_two_tables_are_not_mixed_unless_they_are_named(shop: Shop) -> None:
-    def told(table: str, number: int) -> Any:
+    def change(table: str, number: int) -> Any:
         return debezium("c", {"id": number, "name": table}, lsn=number, source={"table": table})
 
     both = ["shop.public.a", "shop.public.b"]
-    shop(("main", "t"), told("a", 1), told("b", 2), cdc=CDC(source_tables=both), **KEYED)
+    shop(("main", "t"), change("a", 1), change("b", 2), cdc=CDC(source_tables=both), **KEYED)
     assert shop.asked("SELECT id, name FROM t ORDER BY id") == [(1, "a"), (2, "b")]
     with pytest.raises(PlanError, match=r"several source tables \('shop.public.a', 'shop.public.b'\)"):
-        shop(("main", "t"), told("a", 3), told("b", 3), **KEYED)
+        shop(("main", "t"), change("a", 3), change("b", 3), **KEYED)
 
 
 def test_a_message_that_is_no_change_says_what_it_is_instead(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:

@@ -25,8 +25,8 @@ from ematix_flow.backends.catalog import backend_for
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.foundation.errors import UnknownName, Unreachable
 from ematix_flow.planning.drift import plan_ddl
-from ematix_flow.streaming.dlq.collector import RECORDS
 from ematix_flow.streaming.dlq.dead_letter import DeadLetter, LetterSelection
+from ematix_flow.streaming.dlq.letters import RECORDS
 from ematix_flow.streaming.dlq.replay_lease import LEASE_SECONDS
 from ematix_flow.streaming.dlq.table import DeadLetterTable, ReplayFailure
 from tests.streams.operated import HEALED, declared, here, shop, toml
@@ -52,11 +52,11 @@ def letters(request: pytest.FixtureRequest, tmp_path: Path) -> DeadLetterTable:
         "postgres": lambda: PostgresConnection("kept", url=request.getfixturevalue("fresh_postgres")),
         "mariadb": lambda: MySQLConnection("kept", url=request.getfixturevalue("fresh_mariadb")),
     }[request.param]()
-    bury(connection, {"orders": 5, "others": 1})
+    store_letters(connection, {"orders": 5, "others": 1})
     return DeadLetterTable.of(_never_run(connection))
 
 
-def bury(connection: Any, streams: Mapping[str, int]) -> None:
+def store_letters(connection: Any, streams: Mapping[str, int]) -> None:
     """So many letters of each stream, and no others."""
     backend = backend_for(connection)
     assert backend.client is not None
@@ -215,7 +215,7 @@ def test_the_commands_list_show_park_and_purge(
     monkeypatch.setattr("warnings.showwarning", warnings.showwarning)
     (tmp_path / "pipeline.toml").write_text(toml("orders", "orders", "127.0.0.1:1", tmp_path, "orders", HEALED))
     assert here(capsys, "dlq", "list")[::2] == (0, "orders: no dead letters\n")
-    bury(shop(tmp_path), {"orders": 5})
+    store_letters(shop(tmp_path), {"orders": 5})
     code, out, err = here(capsys, "dlq", "list", "-n", "2")
     assert (code, len(out.splitlines()), err) == (0, 3, "orders: 5 pending\n")
     told = json.loads(here(capsys, "dlq", "list", "--json")[1])
@@ -237,7 +237,7 @@ def test_the_commands_list_show_park_and_purge(
     assert here(capsys, "dlq", "list", "nobody")[0] == 2
 
 
-def test_a_letter_is_told_without_a_database() -> None:
+def test_a_letter_is_reported_without_a_database() -> None:
     letter = DeadLetter.of(
         {
             "id": "ab", "pipeline_name": "orders", "stage": "write", "error": "no", "payload": b"x" * 5000,

@@ -148,6 +148,6 @@ def test_what_has_no_value_is_an_error_in_postgresql(source: Any, open_until: Ex
             made.collect()
 
 
-def test_a_wrong_name_is_told_as_in_spark_sql(source: Any, open_until: ExitStack) -> None:
+def test_a_wrong_name_is_reported_as_in_spark_sql(source: Any, open_until: ExitStack) -> None:
     with pytest.raises(MissingColumn, match="aa"):
         transform("SELECT aa / 2 AS x FROM source", dialect="postgres").apply(source, open_until)

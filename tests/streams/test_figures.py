@@ -23,7 +23,7 @@ from ematix_flow.streaming.dlq.dead_letter import LetterSelection
 from ematix_flow.streaming.runtime import runner
 from tests.services.kafka import Kafka
 from tests.services.server import free_port
-from tests.streams.kafka_session import everybody
+from tests.streams.kafka_session import open_kafka
 from tests.streams.kafka_topics import new_topic, send
 from tests.streams.operated import GOOD, Events, declared, metrics_at, orders, run, shop
 from tests.streams.rabbit_queues import new_queue, publish
@@ -32,11 +32,11 @@ pytestmark = pytest.mark.usefixtures("homes", "every_jar")
 
 
 @pytest.mark.full
-def test_lag_is_told_between_the_batches_of_a_busy_stream_and_at_its_end(
+def test_lag_is_reported_between_the_batches_of_a_busy_stream_and_at_its_end(
     events: Events, run_log: SqliteRunLog, tmp_path: Path
 ) -> None:
     spec = declared(
-        name="events", source=everybody(events.kafka), source_query=events.topic, target=shop(tmp_path),
+        name="events", source=open_kafka(events.kafka), source_query=events.topic, target=shop(tmp_path),
         target_table=("main", "raw_events"), max_rows_per_batch=2,
     )  # fmt: skip
     events.arrive(1, 2, 3, 4, 5, 6)
@@ -74,7 +74,7 @@ def test_a_queue_tells_for_how_long_what_lies_in_its_spool_has_waited(rabbitmq_u
     assert 0 <= (seconds or -1) < 60  # since it came, because its publisher did not say when it was sent
 
 
-def test_the_depth_of_the_dead_letters_is_told_and_not_only_what_came(
+def test_the_depth_of_the_dead_letters_is_reported_and_not_only_the_new_ones(
     kafka: Kafka, run_log: SqliteRunLog, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka)

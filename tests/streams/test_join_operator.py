@@ -22,7 +22,7 @@ from ematix_flow.streaming.state.joins import JoinOperator
 from ematix_flow.streaming.state.operator import AT, BATCH, WatermarkChange
 from tests.full import IS_FULL
 from tests.streams.conftest import JARS
-from tests.streams.join_oracle import Clock, Oracle, Pair, Told
+from tests.streams.join_oracle import Arrival, Clock, Oracle, Pair
 
 pytestmark = pytest.mark.usefixtures("every_jar")
 
@@ -81,7 +81,7 @@ class Stream:
         self.parts = [written(self.operator.compacted(self.state, mark))]
 
 
-def told(rows: Sequence[Told], side: str) -> Any:
+def frame_of(rows: Sequence[Arrival], side: str) -> Any:
     given = [json.dumps({"k": row.key, "n": row.number, AT: row.at}) for row in rows if row.side == side]
     return small(given, t.StructType.fromDDL(f"k BIGINT, n BIGINT, {AT} BIGINT"))
 
@@ -107,9 +107,11 @@ def test_whatever_comes_in_whatever_order_gives_what_it_gives_row_by_row(
     stream, oracle, clock = Stream(said), Oracle(said), Clock(lateness * MS)
     numbers = iter(range(1000))
     for number, (rows, compacts) in enumerate([*batches, ([("left", 0, (500, 0)), ("right", 1, (500, 0))], False)]):
-        given = [Told(side, key, (number * step + ms) * MS + micros, next(numbers)) for side, key, (ms, micros) in rows]
+        given = [
+            Arrival(side, key, (number * step + ms) * MS + micros, next(numbers)) for side, key, (ms, micros) in rows
+        ]
         marks = clock.after(given)
-        out = stream.take(told(given, "left"), told(given, "right"), marks)
+        out = stream.take(frame_of(given, "left"), frame_of(given, "right"), marks)
         found = Counter[Pair]((row.left_n, row.right_n) for row in out.collect())
         assert found == oracle.batch(given, marks)
         if compacts:
@@ -121,7 +123,7 @@ def outcome(frame: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.full
-def test_a_side_that_nobody_has_seen_yet_has_no_columns_and_columns_may_come_later() -> None:
+def test_a_side_without_rows_so_far_has_no_columns_and_columns_may_come_later() -> None:
     stream = Stream(join(kind="full_outer", right_column_prefix="p_"))
     unseen = frame([], f"_event_ts TIMESTAMP, _raw BINARY, _source STRING, {AT} BIGINT").select(AT, "_raw", "_source")
     orders = f"k BIGINT, item STRING, {AT} BIGINT, _raw BINARY, _source STRING, _flow_x INT"
@@ -190,7 +192,7 @@ def test_keys_that_cannot_be_compared_say_so(left: str, right: str) -> None:
 
 
 @pytest.mark.full
-def test_a_key_that_rows_do_not_have_and_a_column_that_would_be_there_twice_are_told() -> None:
+def test_a_key_that_rows_do_not_have_and_a_column_that_would_be_there_twice_are_reported() -> None:
     one = spark_session(JARS).range(1)
     rows = one.selectExpr("1 AS customer", "2 AS right_k", f"0L AS {AT}"), one.selectExpr("1 AS k", f"0L AS {AT}")
     with pytest.raises(MissingColumn, match="the rows of 'orders' have no column 'custome'") as caught:
@@ -200,7 +202,7 @@ def test_a_key_that_rows_do_not_have_and_a_column_that_would_be_there_twice_are_
         Stream(join(left_keys=("CUSTOMER",), left_column_prefix="")).take(*rows, WatermarkChange(None, None))
 
 
-def test_rows_are_forgotten_when_nobody_can_ask_for_them_any_more() -> None:
+def test_rows_are_forgotten_when_no_row_can_join_them_any_more() -> None:
     rows = [(number, number * MS) for number in range(-20, 21)]
     columns = f"k BIGINT, {AT} BIGINT"
 
@@ -217,7 +219,7 @@ def test_rows_are_forgotten_when_nobody_can_ask_for_them_any_more() -> None:
     assert left_over(kind="inner", late_data="reopen", allowed_lateness_ms=3) == {"left": -8, "right": -8}
 
 
-def test_a_row_without_a_partner_comes_out_at_the_moment_that_is_told_and_inner_joins_wait_for_none() -> None:
+def test_a_row_without_a_partner_comes_out_at_the_reported_moment_and_inner_joins_wait_for_none() -> None:
     def due(kind: str) -> list[tuple[Any, ...]]:
         stream = Stream(join(kind=kind, late_data="reopen", allowed_lateness_ms=2))
         rows = frame([(1, 0)], f"k BIGINT, {AT} BIGINT")
@@ -254,15 +256,15 @@ def test_new_rows_meet_the_state_by_their_keys_however_many_parts_it_has(capsys:
 
 
 def test_a_row_that_is_gone_has_no_pair_any_more_and_one_that_had_a_pair_does_not_come_out_alone() -> None:
-    def side(*rows: Told) -> tuple[Any, Any]:
-        return told(rows, "left"), told(rows, "right")
+    def side(*rows: Arrival) -> tuple[Any, Any]:
+        return frame_of(rows, "left"), frame_of(rows, "right")
 
     gone = Stream(join(kind="full_outer"))  # and nothing is compacted: the row is still in the state
-    assert outcome(gone.take(*side(Told("left", 1, 0, 1)), WatermarkChange(None, 6 * MS))) == [(1, 1, None, None)]
-    assert outcome(gone.take(*side(Told("right", 1, 4 * MS, 2)), WatermarkChange(6 * MS, 6 * MS))) == []
+    assert outcome(gone.take(*side(Arrival("left", 1, 0, 1)), WatermarkChange(None, 6 * MS))) == [(1, 1, None, None)]
+    assert outcome(gone.take(*side(Arrival("right", 1, 4 * MS, 2)), WatermarkChange(6 * MS, 6 * MS))) == []
     assert outcome(gone.take(*side(), WatermarkChange(6 * MS, 10 * MS))) == [(None, None, 1, 2)]
     paired = Stream(join(kind="full_outer"))
-    rows = Told("left", 1, 4 * MS, 1), Told("right", 1, 0, 2)
+    rows = Arrival("left", 1, 4 * MS, 1), Arrival("right", 1, 0, 2)
     assert outcome(paired.take(*side(*rows), WatermarkChange(None, 6 * MS))) == [(1, 1, 1, 2)]
     paired.compact(6 * MS)  # the right row is evicted, and still says that the left one has had a partner
     assert outcome(paired.take(*side(), WatermarkChange(6 * MS, 10 * MS))) == []

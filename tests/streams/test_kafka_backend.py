@@ -20,7 +20,7 @@ from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.engine.session.session import spark_session
 from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, DataError, MissingTable, PlanError, Unreachable
 from tests.services.kafka import PASSWORD, Kafka
-from tests.streams.kafka_session import drained, everybody, plain, scram, with_certificate
+from tests.streams.kafka_session import drained, open_kafka, plain, scram, with_certificate
 from tests.streams.kafka_topics import SECONDS, admin, drop_before, group_offsets, new_topic, send
 
 
@@ -31,7 +31,7 @@ def spark(every_jar: None) -> Any:
 
 @pytest.fixture
 def source(kafka: Kafka) -> Iterator[KafkaSource]:
-    opened = KafkaSource(everybody(kafka, group_id="tests"))
+    opened = KafkaSource(open_kafka(kafka, group_id="tests"))
     yield opened
     opened.close()
 
@@ -92,7 +92,7 @@ def test_a_micro_batch_is_bounded_also_where_the_stream_does_not_say(
 
 
 @pytest.mark.full
-def test_a_stream_begins_where_it_is_told(kafka: Kafka, source: KafkaSource, spark: Any, tmp_path: Path) -> None:
+def test_a_stream_begins_at_its_start(kafka: Kafka, source: KafkaSource, spark: Any, tmp_path: Path) -> None:
     topic = new_topic(kafka, partitions=2)
     send(kafka, topic, [{"value": b"%d" % n, "partition": n % 2} for n in range(20)])
     assert drained(spark, source, reading(topic, tmp_path / "latest", start="latest")) == []
@@ -193,9 +193,7 @@ def test_a_topic_that_is_not_there_is_named_with_its_neighbour(
         source.check(reading("two words", tmp_path))
 
 
-def test_offsets_are_seen_in_the_group_and_nobody_has_joined_it(
-    kafka: Kafka, source: KafkaSource, tmp_path: Path
-) -> None:
+def test_offsets_are_seen_in_the_group_which_has_no_members(kafka: Kafka, source: KafkaSource, tmp_path: Path) -> None:
     topic = new_topic(kafka, partitions=2)
     send(kafka, topic, [{"value": b"x", "partition": n % 2} for n in range(6)])
     source.committed(reading(topic, tmp_path), {topic: {"0": 3, "1": 2}})
@@ -203,14 +201,14 @@ def test_offsets_are_seen_in_the_group_and_nobody_has_joined_it(
     assert (seen[f"{topic}-0"], seen[f"{topic}-1"]) == (3, 2)
     (described,) = admin(kafka).describe_consumer_groups(["tests"]).values()
     assert described.result(SECONDS).members == []
-    nameless = KafkaSource(everybody(kafka))
+    nameless = KafkaSource(open_kafka(kafka))
     nameless.committed(reading(topic, tmp_path), {topic: {"0": 1}})
     assert group_offsets(kafka, f"ematix-flow-stream-{tmp_path.name}") == {f"{topic}-0": 1}
     nameless.close()
 
 
 @pytest.mark.full
-def test_lag_is_told_in_rows_and_in_seconds(kafka: Kafka, source: KafkaSource, tmp_path: Path) -> None:
+def test_lag_is_reported_in_rows_and_in_seconds(kafka: Kafka, source: KafkaSource, tmp_path: Path) -> None:
     topic = new_topic(kafka, partitions=3)
     old = int((time.time() - 120) * 1000)
     send(kafka, topic, [{"value": b"x", "partition": 0, "timestamp": old + n} for n in range(10)])

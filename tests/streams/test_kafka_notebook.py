@@ -109,7 +109,7 @@ def test_with_a_transactional_id_all_batches_arrive_or_none(kafka: Kafka) -> Non
     assert len(everything(kafka, topic)) == 101
 
 
-def test_a_login_is_used_and_a_wrong_one_told(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_login_is_used_and_a_wrong_one_reported(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     login = {"sasl_scram_username": USER, "sasl_scram_mechanism": "sha-512"}
     right = KafkaBackend.open(kafka.logins, sasl_scram_password=PASSWORD, **login)
     assert right.ping() is True
@@ -122,7 +122,7 @@ def test_a_login_is_used_and_a_wrong_one_told(kafka: Kafka, monkeypatch: pytest.
         KafkaBackend.open("127.0.0.1:1").ping()
 
 
-def test_what_is_wrong_is_said_with_its_place(kafka: Kafka) -> None:
+def test_what_is_wrong_is_reported_with_its_place(kafka: Kafka) -> None:
     topic = new_topic(kafka)
     send(kafka, topic, [{"value": b'{"n": 1}'}, {"value": b"{not json"}])
     with opened(kafka, group_id="bad") as backend, pytest.raises(BadValue, match=f"message {topic}-0@1 is not JSON"):
@@ -149,7 +149,7 @@ def test_what_could_not_be_decoded_is_never_committed(kafka: Kafka) -> None:
     assert group_offsets(kafka, group) == {f"{topic}-0": 1}
 
 
-def test_a_topic_to_write_to_that_is_not_there_is_told(kafka: Kafka) -> None:
+def test_a_topic_to_write_to_that_is_not_there_is_reported(kafka: Kafka) -> None:
     topic = new_topic(kafka)
     with opened(kafka) as backend, pytest.raises(MissingTable, match=f"{topic}s.* is not there"):
         backend.write_arrow_stream(f"{topic}s", [pa.record_batch({"n": [1]})])
@@ -188,7 +188,7 @@ def test_batches_written_by_a_schema_are_read_back(kafka: Kafka, schema_registry
     assert all(message.value()[:1] == b"\x00" for message in everything(kafka, topic)[:4])
 
 
-def test_a_payload_without_its_schema_is_told_with_its_place(kafka: Kafka, schema_registry: str) -> None:
+def test_a_payload_without_its_schema_is_reported_with_its_place(kafka: Kafka, schema_registry: str) -> None:
     topic = new_topic(kafka)
     send(kafka, topic, [{"value": b'{"n": 1}'}])
     with (

@@ -24,7 +24,7 @@ from ematix_flow.engine.session.session import spark_session
 from ematix_flow.foundation.errors import BadValue, FlowError, MissingTable, PlanError, RunFailed
 from ematix_flow.messages.message_ids import COLUMNS, with_ids
 from tests.services.kafka import Kafka
-from tests.streams.kafka_session import everybody, scram
+from tests.streams.kafka_session import open_kafka, scram
 from tests.streams.kafka_topics import everything, group_offsets, new_topic, send, values
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +56,7 @@ def job(topic: str, *, batch: int = 0, source: str = "", ends: int = 100, writer
 @pytest.mark.full
 def test_rows_arrive_with_keys_and_headers_and_are_counted(kafka: Kafka, spark: Any) -> None:
     topic = new_topic(kafka, partitions=3)
-    assert KafkaSink(everybody(kafka)).send(job(topic), messages(spark, 50)) == 50
+    assert KafkaSink(open_kafka(kafka)).send(job(topic), messages(spark, 50)) == 50
     found = {message.value(): message for message in everything(kafka, topic)}
     assert len(found) == 50
     assert (found[b"9"].key(), found[b"9"].headers()[0]) == (b"k2", ("n", b"9"))
@@ -67,14 +67,14 @@ def test_rows_arrive_with_keys_and_headers_and_are_counted(kafka: Kafka, spark: 
 def test_sending_leaves_files_as_they_are_read(kafka: Kafka, spark: Any, tmp_path: Path) -> None:
     """What Kafka's writer needs of the session is no concern of others: a row still knows its file."""
     spark.conf.unset("spark.sql.sources.useV1SourceList")
-    KafkaSink(everybody(kafka)).send(job(new_topic(kafka)), messages(spark, 1))
+    KafkaSink(open_kafka(kafka)).send(job(new_topic(kafka)), messages(spark, 1))
     (tmp_path / "one.txt").write_text("a line\n")
     assert spark.read.text(f"file:{tmp_path}").selectExpr("_metadata.file_name").collect()[0][0] == "one.txt"
 
 
 def test_a_batch_that_is_sent_again_at_least_once_carries_the_same_ids(kafka: Kafka, spark: Any) -> None:
     """Also in another order; and messages that are equal are not the same one."""
-    topic, sink = new_topic(kafka), KafkaSink(everybody(kafka))
+    topic, sink = new_topic(kafka), KafkaSink(open_kafka(kafka))
     rows = spark.range(0, 40, 1, 2).selectExpr(
         "CAST(NULL AS BINARY) AS key", "CAST(CAST(id DIV 2 AS STRING) AS BINARY) AS value", "NULL AS headers"
     )
@@ -98,7 +98,7 @@ def test_a_key_is_not_taken_for_a_value(spark: Any) -> None:
 def test_both_ways_choose_the_same_partition_for_a_key(kafka: Kafka, spark: Any) -> None:
     source = new_topic(kafka, partitions=2)
     by_spark, by_transactions = (new_topic(kafka, partitions=5) for _ in range(2))
-    sink = KafkaSink(everybody(kafka))
+    sink = KafkaSink(open_kafka(kafka))
     sink.send(job(by_spark), messages(spark, 40))
     sink.send(job(by_transactions, source=source), messages(spark, 40, topic=source))
     places = [{m.key(): m.partition() for m in everything(kafka, topic)} for topic in (by_spark, by_transactions)]
@@ -109,24 +109,24 @@ def test_a_batch_that_is_sent_again_changes_nothing(kafka: Kafka, spark: Any) ->
     source, topic = new_topic(kafka, partitions=2), new_topic(kafka)
     rows = messages(spark, 30, topic=source)
     for _ in range(3):  # each time as another process would
-        assert KafkaSink(everybody(kafka)).send(job(topic, source=source), rows) == 30
+        assert KafkaSink(open_kafka(kafka)).send(job(topic, source=source), rows) == 30
     once = Counter(b"%d" % n for n in range(30))
     assert values(kafka, topic) == once
-    KafkaSink(everybody(kafka)).send(job(topic, batch=1, source=source, ends=200), rows)
+    KafkaSink(open_kafka(kafka)).send(job(topic, batch=1, source=source, ends=200), rows)
     assert values(kafka, topic) == once + once
-    KafkaSink(everybody(kafka)).send(job(topic, batch=1, source=source, ends=200), rows)
-    KafkaSink(everybody(kafka)).send(job(topic, batch=0, source=source), rows)
+    KafkaSink(open_kafka(kafka)).send(job(topic, batch=1, source=source, ends=200), rows)
+    KafkaSink(open_kafka(kafka)).send(job(topic, batch=0, source=source), rows)
     assert values(kafka, topic) == once + once
-    KafkaSink(everybody(kafka)).send(job(topic, source=source, writer="w@2::t"), rows)  # a new checkpoint
+    KafkaSink(open_kafka(kafka)).send(job(topic, source=source, writer="w@2::t"), rows)  # a new checkpoint
     assert values(kafka, topic) == once + once + once
 
 
 @pytest.mark.full
 def test_a_batch_that_was_planned_anew_is_not_taken_for_the_old_one(kafka: Kafka, spark: Any) -> None:
     source, topic = new_topic(kafka, partitions=2), new_topic(kafka)
-    KafkaSink(everybody(kafka)).send(job(topic, source=source), messages(spark, 10, topic=source))
+    KafkaSink(open_kafka(kafka)).send(job(topic, source=source), messages(spark, 10, topic=source))
     with pytest.raises(RunFailed, match=r"was sent up to .*@100, and now ends at 150"):
-        KafkaSink(everybody(kafka)).send(job(topic, source=source, ends=150), messages(spark, 10, topic=source))
+        KafkaSink(open_kafka(kafka)).send(job(topic, source=source, ends=150), messages(spark, 10, topic=source))
     assert sum(values(kafka, topic).values()) == 10
 
 
@@ -144,7 +144,7 @@ def test_rows_that_a_transform_moved_are_refused_before_any_is_sent(kafka: Kafka
     source, topic = new_topic(kafka, partitions=2), new_topic(kafka)
     rows = spark.sql(moved, rows=messages(spark, 30, topic=source))
     with pytest.raises(PlanError, match="moves rows between tasks"):
-        KafkaSink(everybody(kafka)).send(job(topic, source=source), rows)
+        KafkaSink(open_kafka(kafka)).send(job(topic, source=source), rows)
     assert everything(kafka, topic, isolation="read_uncommitted") == []
 
 
@@ -156,7 +156,7 @@ def test_a_lookup_and_a_filter_leave_rows_where_they_are(kafka: Kafka, spark: An
         "SELECT r.* FROM {rows} AS r JOIN {known} AS k ON r.key = k.key WHERE known <> 3",
         rows=messages(spark, 70, topic=source), known=known,
     )  # fmt: skip
-    assert KafkaSink(everybody(kafka)).send(job(topic, source=source), rows) == 40
+    assert KafkaSink(open_kafka(kafka)).send(job(topic, source=source), rows) == 40
     assert sum(values(kafka, topic).values()) == 40
 
 
@@ -167,7 +167,7 @@ def test_rows_of_several_partitions_in_one_task_are_refused_and_none_is_seen(kaf
         "key", "value", "headers", "topic", "CAST(CAST(CAST(value AS STRING) AS INT) % 2 AS INT) AS partition"
     )
     with pytest.raises(PlanError, match="needs them apart"):
-        KafkaSink(everybody(kafka)).send(job(topic, source=source), mixed)
+        KafkaSink(open_kafka(kafka)).send(job(topic, source=source), mixed)
     assert everything(kafka, topic) == []
 
 
@@ -176,12 +176,12 @@ def test_a_partition_in_several_tasks_is_refused(kafka: Kafka, spark: Any) -> No
     source, topic = new_topic(kafka, partitions=2), new_topic(kafka)
     divided = messages(spark, 40, topic=source).selectExpr("key", "value", "headers", "topic", "0 AS partition")
     with pytest.raises((RunFailed, FlowError), match=r"several tasks|taken over"):
-        KafkaSink(everybody(kafka)).send(job(topic, source=source), divided)
+        KafkaSink(open_kafka(kafka)).send(job(topic, source=source), divided)
 
 
 def test_what_cannot_be_sent_is_one_sentence(kafka: Kafka, spark: Any) -> None:
     source, topic = new_topic(kafka, partitions=2), new_topic(kafka, name=None, **{"max.message.bytes": "2000"})
-    sink = KafkaSink(everybody(kafka))
+    sink = KafkaSink(open_kafka(kafka))
     long = messages(spark, 4, topic=source).selectExpr(
         "key", "CAST(repeat(CAST(value AS STRING), 4000) AS BINARY) AS value", "headers", "topic", "partition"
     )
@@ -201,7 +201,7 @@ def test_a_producer_that_was_thought_dead_cannot_commit_any_more(kafka: Kafka) -
     source, topic = new_topic(kafka), new_topic(kafka)
 
     def by(attempt: str) -> Any:
-        settings = KafkaLogin.of(everybody(kafka)).for_librdkafka()
+        settings = KafkaLogin.of(open_kafka(kafka)).for_librdkafka()
         return transaction_task(
             TransactionSettings(settings=settings, label="kafka", stream="copy", writer="w@1::t", batch=0, place=topic,
                      group="fenced", ends={source: {"0": 2}}, attempt=attempt, driver=os.getpid())

@@ -159,7 +159,7 @@ def timed() -> Iterator[Service]:
 
 
 @pytest.mark.full
-def test_a_stream_begins_where_it_is_told(spark: Any, timed: Service, tmp_path: Path) -> None:
+def test_a_stream_begins_at_its_start(spark: Any, timed: Service, tmp_path: Path) -> None:
     service = timed
     service.send(range(10))
     time.sleep(1.1)

@@ -100,7 +100,7 @@ def events(spark: Any, *ids: int) -> Any:
 
 def tiers(made: Any, frame: Any) -> dict[int, Any]:
     with ExitStack() as open_until:
-        return {row.user_id: row.tier for row in made.apply(frame, open_until, None).collect()}
+        return {row.user_id: row.tier for row in made.apply(frame, open_until).collect()}
 
 
 def test_a_stream_joins_what_a_query_finds(spark: Any, users: Any) -> None:
@@ -158,10 +158,10 @@ def test_a_batch_that_is_planned_keeps_the_rows_it_was_planned_with(
     lookup = Lookup(connection=users.connection, table="dim_users", refresh_interval_ms=1)
     made = transform(WITH_TIERS, lookups={"users": lookup})
     made.lookups = Lookups({"users": lookup}, clock=clock)
-    before = made.apply(events(spark, 1), open_until, None)
+    before = made.apply(events(spark, 1), open_until)
     users.fill([(1, "silver")])
     clock.now += 1
-    after = made.apply(events(spark, 1), open_until, None)
+    after = made.apply(events(spark, 1), open_until)
     assert [frame.collect()[0].tier for frame in (before, after)] == ["gold", "silver"]
     made.close()
 
@@ -194,7 +194,7 @@ def test_a_lookup_that_cannot_be_read_at_first_fails_the_stream(spark: Any, user
     lookup = Lookup(connection=users.connection, table="nobody", refresh_interval_ms=1_000)
     made = transform(WITH_TIERS, lookups={"users": lookup})
     with pytest.raises(FlowError, match=r"lookup 'users' cannot be read: .*nobody") as failed:
-        made.apply(events(spark, 1), open_until, None)
+        made.apply(events(spark, 1), open_until)
     assert isinstance(failed.value, MissingTable)
     assert failed.value.facts["lookup"] == "users"
 
@@ -206,7 +206,7 @@ def test_a_lookup_without_tables_is_refused(spark: Any, open_until: ExitStack) -
     wrong = SchemaRegistryConnection("registry", url="http://127.0.0.1:1")
     with pytest.raises(FlowError, match=r"registry|tables"):
         transform(WITH_TIERS, lookups={"users": Lookup(connection=wrong, table="t")}).apply(
-            events(spark, 1), open_until, None
+            events(spark, 1), open_until
         )
 
 
@@ -229,7 +229,7 @@ def test_files_and_sqlite_are_lookups_as_well_and_several_go_together(
         "SELECT s.user_id, u.tier, n.name FROM source s LEFT JOIN users u USING (user_id) LEFT JOIN names n ON n.user_id = s.user_id",
         lookups={"users": Lookup(connection=lake, table="users"), "names": Lookup(connection=names, table="names")},
     )
-    assert rows(made.apply(events(spark, 1, 3), open_until, None)) == [(1, "gold", "Ana"), (3, None, None)]
+    assert rows(made.apply(events(spark, 1, 3), open_until)) == [(1, "gold", "Ana"), (3, None, None)]
     made.close()
 
 
@@ -243,7 +243,7 @@ def test_a_few_rows_are_copied_to_every_task(
         for most, expected in ((module.SMALL_ROWS, True), (1, False)):
             monkeypatch.setattr(module, "SMALL_ROWS", most)
             made = transform(WITH_TIERS, lookups={"users": lookup})
-            frame = made.apply(events(spark, 1), open_until, None)
+            frame = made.apply(events(spark, 1), open_until)
             assert ("BroadcastHashJoin" in explained(frame)) is expected
             made.close()
     finally:
@@ -255,7 +255,7 @@ def test_bad_rows_of_a_statement_with_lookups_are_set_aside(spark: Any, users: A
     sql = "SELECT s.user_id, u.tier, 10 / (s.user_id - 2) AS x FROM source s LEFT JOIN users u ON u.user_id = s.user_id"
     made = transform(sql, lookups={"users": Lookup(connection=users.connection, table="dim_users")}, policy=DLQ)
     aside = Aside()
-    found = made.apply(events(spark, 1, 2, 3), open_until, aside)
+    found = aside.good(made, events(spark, 1, 2, 3), open_until)
     assert {row.user_id: row.tier for row in found.collect()} == {1: "gold", 3: None}
     assert [row["user_id"] for row in aside.bad] == [2]
     assert "ivision by zero" in aside.bad[0]["wrong"]
@@ -272,7 +272,7 @@ def test_lookups_serve_the_session_of_a_streaming_query(spark: Any, users: Any, 
 
     def batch(frame: Any, number: int) -> None:
         with ExitStack() as open_until:
-            seen.append([row.tier for row in made.apply(frame, open_until, None).collect()])
+            seen.append([row.tier for row in made.apply(frame, open_until).collect()])
         users.fill([(1, f"after {number}")])
         clock.now += 5
 

@@ -83,7 +83,7 @@ def test_a_column_that_comes_later_is_a_column_of_the_table(tmp_path: Path, file
 
 @pytest.mark.full
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_column_that_nobody_wants_stops_the_stream(tmp_path: Path, file_format: str) -> None:
+def test_a_column_that_the_target_refuses_stops_the_stream(tmp_path: Path, file_format: str) -> None:
     inbox = Inbox(tmp_path, file_format)
     inbox.put("a", [{"id": 1}])
     inbox.drain(on_drift="error")
@@ -176,7 +176,7 @@ def test_a_file_that_is_gone_before_it_was_read_stops_the_stream(tmp_path: Path)
 
 
 @pytest.mark.full
-def test_read_options_of_lines_are_heard_or_refused(tmp_path: Path) -> None:
+def test_read_options_of_lines_are_applied_or_refused(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path, "json_lines")
     inbox.put("a", [{"id": 1}, {"id": 2, "late": "x"}])
     inbox.drain(source=Source(inbox.source, "events", json_read_options={"schema_infer_max_records": 1}))

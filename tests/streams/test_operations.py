@@ -16,7 +16,7 @@ from ematix_flow.run_log.schedule import Action
 from ematix_flow.run_log.sqlite import SqliteRunLog
 from ematix_flow.scheduler.stream_requests import stop_stream
 from ematix_flow.streaming.admin.status import last_attempt, stream_status
-from tests.streams.kafka_session import everybody
+from tests.streams.kafka_session import open_kafka
 from tests.streams.operated import (
     Events,
     declared,
@@ -33,7 +33,7 @@ from tests.streams.operated import (
 pytestmark = pytest.mark.usefixtures("homes", "every_jar")
 
 
-def test_a_stream_that_was_drained_is_told_with_its_figures(events: Events, run_log: SqliteRunLog) -> None:
+def test_a_stream_that_was_drained_is_reported_with_its_figures(events: Events, run_log: SqliteRunLog) -> None:
     spec = events.spec()
     assert stream_status(run_log, "events").status == "never"
     events.arrive(1, 2, 3)
@@ -77,7 +77,7 @@ def test_a_running_stream_is_stopped_between_two_batches_and_waited_for(
 
 
 @pytest.mark.full
-def test_every_life_of_a_stream_is_a_record_and_a_wish_to_end_the_first_is_heard_by_the_last(
+def test_every_attempt_of_a_stream_is_a_record_and_a_stop_request_for_the_first_reaches_the_last(
     events: Events, run_log: SqliteRunLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     events.arrive(1, 2)
@@ -140,7 +140,7 @@ def _fanned_out(events: Events, lake: Path, **options: Any) -> StreamSpec:
     """Into a table and into a folder; what fails is tried again at once."""
     files = ObjectStoreLocalConnection("lake", path=str(lake), format="csv")
     return declared(
-        name="events", source=everybody(events.kafka), source_query=events.topic, idle_pause_ms=50,
+        name="events", source=open_kafka(events.kafka), source_query=events.topic, idle_pause_ms=50,
         targets=[*tables(events.folder)[:1], Target(connection=files, prefix="raw/events")],
         restart_on_error=True, initial_backoff_ms=300, max_backoff_ms=300, **options,
     )  # fmt: skip

@@ -225,7 +225,7 @@ def test_only_bad_messages_teach_nothing(spark: Any) -> None:
 
 
 @breadth
-def test_of_a_name_that_is_said_twice_the_last_value_counts(spark: Any) -> None:
+def test_of_a_name_that_occurs_twice_the_last_value_counts(spark: Any) -> None:
     found = rows(spark, [b'{"a": 1}', b'{"a": 2, "a": 3}'], learning())
     assert payloads(found) == [{"a": 1}, {"a": 3}]
 

@@ -170,14 +170,14 @@ def test_a_service_that_is_started_again_in_mid_stream_does_not_end_the_query(ow
     assert texts(target) == once(values + more)
 
 
-def test_mistakes_are_told_in_sentences(project: Project) -> None:
+def test_mistakes_are_reported_in_sentences(project: Project) -> None:
     read = StreamRead("s", "nowhere", "/c")
     with pytest.raises(MissingTable, match="subscription 'nowhere' is not there at Pub/Sub at 127"):
         PubSubSource(connection(project)).check(read)
     with pytest.raises(MissingTable, match="topic 'nowhere' is not there"):
         PubSubSink(connection(project)).check("nowhere")
     nobody = PubSubConnection("b", project_id="p", endpoint=f"127.0.0.1:{free_port()}", anonymous_auth=True)
-    with pytest.raises(Unreachable, match="nobody answers at Pub/Sub at 127"):
+    with pytest.raises(Unreachable, match="no server answers at Pub/Sub at 127"):
         PubSubSource(nobody).check(read)
     with pytest.raises(ConfigError, match="no endpoint"):
         PubSubSource(PubSubConnection("b", project_id="p", anonymous_auth=True)).check(read)
@@ -256,7 +256,7 @@ def test_a_notebook_writes_reads_and_acknowledges(project: Project) -> None:
 
 
 @pytest.mark.full("waits for deadlines")
-def test_a_notebook_keeps_its_messages_while_somebody_thinks(project: Project) -> None:
+def test_a_notebook_keeps_its_messages_while_it_is_idle(project: Project) -> None:
     topic = project.new_topic()
     subscription = project.new_subscription(topic)
     with opened(project) as backend:
@@ -303,7 +303,7 @@ def test_a_notebook_tells_mistakes_in_sentences(project: Project) -> None:
         with pytest.raises(DeclarationError, match="wait for an answer"):
             backend.read_arrow_stream(other)
         assert backend.nack_pending() == 1
-    with pytest.raises(Unreachable, match="nobody answers"):
+    with pytest.raises(Unreachable, match="no server answers"):
         PubSubBackend.open("p", endpoint=f"127.0.0.1:{free_port()}", anonymous_auth=True).ping()
     with pytest.raises(DeclarationError, match="idle_timeout_ms"):
         opened(project, idle_timeout_ms=-1)

@@ -107,14 +107,14 @@ def test_a_broker_that_is_started_again_in_mid_stream_loses_and_doubles_nothing(
 
 
 @pytest.mark.full
-def test_the_server_that_is_down_is_told_in_a_sentence() -> None:
+def test_the_server_that_is_down_is_reported_in_a_sentence() -> None:
     source = RabbitMQSource(connection(f"amqp://ana:hunter22@127.0.0.1:{free_port()}/%2F"))
-    with pytest.raises(Unreachable, match=r"nobody answers at RabbitMQ at 127\.0\.0\.1:\d+") as told:
+    with pytest.raises(Unreachable, match=r"no server answers at RabbitMQ at 127\.0\.0\.1:\d+") as told:
         source.check(StreamRead("s", "orders", "/c"))
     assert "hunter22" not in str(told.value)
 
 
-def test_a_wrong_password_is_told_in_a_sentence(rabbitmq_url: str) -> None:
+def test_a_wrong_password_is_reported_in_a_sentence(rabbitmq_url: str) -> None:
     wrong = rabbitmq_url.replace(rabbitmq.PASSWORD, "something-else")
     for refused in (RabbitMQSource(connection(wrong)), RabbitMQSink(connection(wrong))):
         with pytest.raises(ConnectionFailed, match="refuses the login") as told:
@@ -124,7 +124,7 @@ def test_a_wrong_password_is_told_in_a_sentence(rabbitmq_url: str) -> None:
         RabbitMQSink(connection(rabbitmq_url.replace("%2F", "nowhere"))).check("orders")
 
 
-def test_a_missing_queue_is_told_in_a_sentence(rabbitmq_url: str) -> None:
+def test_a_missing_queue_is_reported_in_a_sentence(rabbitmq_url: str) -> None:
     with pytest.raises(MissingTable, match="queue 'nowhere' is not there"):
         RabbitMQSource(connection(rabbitmq_url)).check(StreamRead("s", "nowhere", "/c"))
     with pytest.raises(MissingTable, match="queue 'nowhere' is not there"):

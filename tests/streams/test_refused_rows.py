@@ -21,7 +21,7 @@ from ematix_flow.backends.catalog import backend_for
 from ematix_flow.foundation.errors import ConstraintViolation, DataError, FlowError
 from ematix_flow.streaming.dlq import service
 from ematix_flow.streaming.dlq.dead_letter import LetterSelection
-from ematix_flow.streaming.dlq.row_failures import find_refused_rows
+from ematix_flow.streaming.dlq.row_failures import find_failing_rows, refused_too_many
 from ematix_flow.streaming.runtime.supervision import is_transient
 from tests.harness.arrivals import put_whole
 from tests.streams.operated import declared, run
@@ -164,11 +164,12 @@ class Table:
     """Refuses some rows, and the second one of a pair."""
 
     max_tries = 400
+    may_fail_together = False
 
     def __init__(self, *refused: int, pairs: dict[int, int] | None = None) -> None:
         self.refused, self.pairs, self.asked = set(refused), pairs or {}, 0
 
-    def __call__(self, last: int, without: Any) -> FlowError | None:
+    def __call__(self, first: int, last: int, without: Any) -> FlowError | None:
         self.asked += 1
         there = [one for one in range(0, last + 1, 3) if one not in without]
         for one in there:
@@ -176,20 +177,22 @@ class Table:
                 return DataError(f"no {one}; nothing was loaded")
         return None
 
-    def close(self) -> None:
-        pass
+    def too_many(self, first_error: str) -> FlowError:
+        return refused_too_many(self.max_tries, first_error)
 
 
 @pytest.mark.parametrize("refused", [(), (0,), (297,), (0, 3, 6), (150, 297), tuple(range(0, 60, 3))])
 def test_the_search_finds_every_refused_row_and_no_other(refused: tuple[int, ...]) -> None:
-    assert find_refused_rows(range(0, 300, 3), Table(*refused)) == {one: f"no {one}" for one in refused}
+    assert find_failing_rows(range(0, 300, 3), Table(*refused)) == {one: f"no {one}" for one in refused}
 
 
 def test_of_two_rows_with_one_key_the_second_is_refused() -> None:
-    assert list(find_refused_rows(range(0, 300, 3), Table(pairs={90: 30, 120: 30}))) == [90, 120]
-    assert find_refused_rows([], Table()) == {}
+    assert list(find_failing_rows(range(0, 300, 3), Table(pairs={90: 30, 120: 30}))) == [90, 120]
+    assert find_failing_rows([], Table()) == {}
 
 
 def test_a_batch_with_too_many_refused_rows_is_given_up() -> None:
-    with pytest.raises(DataError, match="more rows of this batch are refused than can be told apart in 400 tries"):
-        find_refused_rows(range(0, 300, 3), Table(*range(0, 300, 3)))
+    table = Table(*range(0, 1200, 3))
+    with pytest.raises(DataError, match="more rows of this batch are refused than can be separated in 400 tries"):
+        find_failing_rows(range(0, 1200, 3), table)
+    assert table.asked == 400

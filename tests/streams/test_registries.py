@@ -120,7 +120,9 @@ def test_a_login_is_sent_and_never_shown(guarded: ThreadingHTTPServer) -> None:
 
 
 @pytest.mark.parametrize(("status", "kind"), [(500, Unreachable), (503, Unreachable), (302, ConnectionFailed)])
-def test_a_registry_in_trouble_is_told_apart(guarded: ThreadingHTTPServer, status: int, kind: type[Exception]) -> None:
+def test_errors_of_a_registry_are_distinguished(
+    guarded: ThreadingHTTPServer, status: int, kind: type[Exception]
+) -> None:
     _Answers.status = status
     with pytest.raises(ConnectionFailed) as caught:
         ConfluentRegistry(_address(guarded, login="ana:the-password@")).schema(1)

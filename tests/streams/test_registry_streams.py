@@ -113,7 +113,7 @@ def test_an_unknown_schema_stops_the_stream_and_loses_nothing(shop: Shop) -> Non
     assert shop.received() == []
 
 
-def test_messages_that_nobody_can_explain_are_never_written_as_nothing(shop: Shop) -> None:
+def test_messages_that_cannot_be_decoded_are_never_written_as_nothing(shop: Shop) -> None:
     """A table's stage is filled before it is known what could be read: such rows must not get further."""
     known = shop.registry.register(f"{shop.incoming}-value", ORDER, AVRO)
     shop.send(confluent(known, avro_long(1) + avro_text("ana")), confluent(16_777_215, avro_long(2) + avro_text("bo")))

@@ -191,7 +191,7 @@ def test_half_a_parquet_file_is_not_read(stream: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_stream_of_files_begins_where_it_is_told(stream: Any, tmp_path: Path) -> None:
+def test_a_stream_of_files_begins_at_its_start(stream: Any, tmp_path: Path) -> None:
     source, folder = incoming(tmp_path, "csv")
     for number, age in ((1, 3600), (2, 60)):
         write(folder / f"{number}.csv", "csv", [number])

@@ -188,7 +188,7 @@ def test_targets_share_one_read_and_one_that_fails_catches_up(place: Place) -> N
 
 
 @pytest.mark.full
-def test_a_target_that_fails_stops_the_stream_unless_told_otherwise(place: Place) -> None:
+def test_a_target_that_fails_stops_the_stream_unless_configured_otherwise(place: Place) -> None:
     blocked = place.folder / "blocked"
     blocked.write_text("not a folder")
     lake = ObjectStoreLocalConnection("lake", path=str(blocked), format="csv")
@@ -272,7 +272,7 @@ def test_a_running_stream_tells_its_figures(place: Place) -> None:
         stream.communicate(timeout=60)
 
 
-def test_a_broker_that_does_not_answer_is_told_in_one_sentence(place: Place) -> None:
+def test_a_broker_that_does_not_answer_is_reported_in_one_sentence(place: Place) -> None:
     place.events = KafkaConnection("events", bootstrap_servers=f"127.0.0.1:{free_port()}", group_id="nobody")
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1"):
         place.drain()

@@ -225,7 +225,7 @@ def test_a_refused_message_goes_to_the_brokers_dead_letters(place: Place) -> Non
 
 
 @pytest.mark.full
-def test_a_queue_that_is_not_there_is_told_in_a_sentence(place: Place) -> None:
+def test_a_queue_that_is_not_there_is_reported_in_a_sentence(place: Place) -> None:
     with pytest.raises(MissingTable, match="queue 'payments' is not there"):
         run(replace(place.job, query="payments"))
 
@@ -257,7 +257,7 @@ def test_lag_is_what_waits_at_the_broker_and_in_the_spool(place: Place) -> None:
 
 @pytest.mark.full
 def test_a_spool_is_in_a_folder_or_in_a_bucket_that_is_known() -> None:
-    with pytest.raises(ConfigError, match="nobody knows the login of the bucket"):
+    with pytest.raises(ConfigError, match="no connection has the login of the bucket"):
         spool_folder("s3a://bucket/checkpoints/x", "orders")
     assert spool_folder("file:///data/x", "a/b") == Path("/data/x/spool/a%2Fb")
 

@@ -341,7 +341,7 @@ def test_two_sources_are_joined_as_their_rows_come(incoming: Incoming, tmp_path:
 
 
 @pytest.mark.full
-def test_an_outer_join_tells_who_met_nobody(incoming: Incoming, tmp_path: Path, fresh_postgres: str) -> None:
+def test_an_outer_join_emits_rows_without_a_partner(incoming: Incoming, tmp_path: Path, fresh_postgres: str) -> None:
     spec = joined(incoming, tmp_path, fresh_postgres, kind="left_outer")
     incoming.arrive([order(1, 1), order(2, 2)], "orders")
     incoming.arrive([], "payments")

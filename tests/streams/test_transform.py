@@ -45,8 +45,7 @@ def messages(spark: Any, count: int, *, bad: Any = (), parts: int = 4) -> Any:
 
 def applied(made: Any, frame: Any, open_until: ExitStack, *, sorter: Aside | None = None) -> Any:
     """The rows; without dead letters, as a target takes them that does not ask where they come from."""
-    found = made.apply(frame, open_until, sorter)
-    return found if sorter is not None else found.drop("_source")
+    return sorter.good(made, frame, open_until) if sorter is not None else made.apply(frame, open_until).drop("_source")
 
 
 @pytest.mark.full
@@ -110,7 +109,7 @@ def plan_of(frame: Any) -> str:
         ("SELECT nothing(id) FROM source", SqlError, "no function is called 'nothing'", "pass your own functions"),
     ],
 )
-def test_what_is_wrong_with_the_sql_is_said_before_anything_runs(
+def test_what_is_wrong_with_the_sql_is_reported_before_anything_runs(
     orders: Any, open_until: ExitStack, sql: str, kind: Any, said: str, hint: str
 ) -> None:
     for policy in ("fail", DROP, DLQ):
@@ -181,7 +180,7 @@ def test_rows_that_fail_are_set_aside_and_all_others_go_on(
 
 
 @pytest.mark.full
-def test_what_is_wrong_is_told_row_by_row(orders: Any, open_until: ExitStack) -> None:
+def test_what_is_wrong_is_reported_row_by_row(orders: Any, open_until: ExitStack) -> None:
     aside = Aside()
     applied(
         transform("SELECT id, CAST(amount AS INT) / (id - 5) AS x FROM source", policy=DLQ),
@@ -320,7 +319,7 @@ def test_a_batch_that_cannot_be_sorted_out_ends_with_a_sentence(spark: Any, open
         statement("SELECT sum(CAST(amount AS INT)) AS s FROM source"), {}, open_until, max_tries=5
     )
     with pytest.raises(
-        DataError, match="more rows of this batch fail in the transform than can be told apart in 5 tries"
+        DataError, match="more rows of this batch fail in the transform than can be separated in 5 tries"
     ):
         sieve.split_failing(messages(spark, 64, bad=range(0, 64, 2)))
 
@@ -369,7 +368,7 @@ def test_the_batches_of_a_streaming_query_are_transformed_in_its_own_session(spa
 
     def batch(frame: Any, number: int) -> None:
         with ExitStack() as open_until:
-            seen.append(rows(made.apply(frame, open_until, None)))
+            seen.append(rows(made.apply(frame, open_until)))
 
     for start in (0, 2):
         spark.range(start, start + 4).where("id % 8 <> 5").coalesce(1).write.mode("append").parquet(folder)

@@ -248,10 +248,10 @@ def test_parts_and_whole_groups_give_the_same(spark: Any, data: list[Any], parts
         ready.register_source(frame, open_until)
         assert ready.prepared(frame, {}).partial is not None
 
-    def told(in_parts: bool) -> list[tuple[str, ...]]:
+    def results(in_parts: bool) -> list[tuple[str, ...]]:
         return [tuple(map(repr, row)) for row in answers(spark, frame, sql, Span, Vwap, in_parts=in_parts)]
 
-    assert told(in_parts=True) == told(in_parts=False)  # sums of whole numbers are exact, whatever their order
+    assert results(in_parts=True) == results(in_parts=False)  # sums of whole numbers are exact, whatever their order
 
 
 @pytest.mark.full
@@ -259,10 +259,10 @@ def test_a_task_with_too_many_groups_hands_their_states_on() -> None:
     task = PartialTask(1, (PartialCall(Span, (1,)),), ("k", "low", "high"), max_groups=10)
     batches = [pa.record_batch([pa.array([n % 40 for n in range(base, base + 20)]), pa.array(range(base, base + 20))], names=["k", "x"])
                for base in range(0, 200, 20)]  # fmt: skip
-    told = list(task(batches))
-    assert len(told) > 3
-    assert max(batch.num_rows for batch in told) <= 20
-    assert sum(batch.num_rows for batch in told) >= 40
+    results = list(task(batches))
+    assert len(results) > 3
+    assert max(batch.num_rows for batch in results) <= 20
+    assert sum(batch.num_rows for batch in results) >= 40
 
 
 @pytest.mark.full
@@ -316,7 +316,7 @@ def test_the_nearest_function_and_column_are_named(spark: Any, trades: Any, open
 
 
 @pytest.mark.full
-def test_types_are_told_inside_of_joins_subqueries_and_groups(spark: Any, trades: Any) -> None:
+def test_types_are_determined_inside_of_joins_subqueries_and_groups(spark: Any, trades: Any) -> None:
     for sql in (
         "SELECT half(a.g) FROM source a JOIN source b ON a.n = b.n",
         "SELECT * FROM source WHERE n IN (SELECT half(g) FROM source)",
@@ -382,7 +382,7 @@ def test_an_answer_that_was_not_promised_names_the_function(spark: Any, answer: 
 
 
 @pytest.mark.full
-def test_a_function_that_cannot_travel_is_told_where_it_stands(spark: Any) -> None:
+def test_a_function_that_cannot_be_shipped_is_reported_with_its_place(spark: Any) -> None:
     lock = threading.Lock()
 
     @udf(args=("Int64",), returns="Int64")

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("every_jar", "homes")
 ALL = LetterSelection()
 
 
-def said(**fields: Any) -> dict[str, Any]:
+def given(**fields: Any) -> dict[str, Any]:
     """A message."""
     return {"value": json.dumps(fields)}
 
@@ -44,7 +44,7 @@ def broker(kafka: Kafka, name: str) -> KafkaConnection:
 def test_rows_of_a_topic_and_of_a_folder_are_one_stream(kafka: Kafka, tmp_path: Path) -> None:
     topic, incoming = new_topic(kafka), Incoming(tmp_path)
     spec = orders(tmp_path, Source(broker(kafka, f"shops_{topic}"), topic), Source(incoming.connection, "late"))
-    send(kafka, topic, [said(id=1, amount=5)])
+    send(kafka, topic, [given(id=1, amount=5)])
     incoming.arrive([{"ID": 4, "city": "Oslo", "amount": 7.5}], "late")
     run(spec)
     assert rows(tmp_path, "SELECT id, amount, city FROM orders") == [(1, 5.0, None), (4, 7.5, "Oslo")]
@@ -62,14 +62,14 @@ def test_rows_of_every_source_arrive_once_with_the_columns_of_all(
         Source(RabbitMQConnection("web", amqp_url=rabbitmq_url), queue),
         Source(incoming.connection, "late"),
     )
-    send(kafka, topic, [said(id=1, amount=5), said(id=2, amount=6)])
+    send(kafka, topic, [given(id=1, amount=5), given(id=2, amount=6)])
     publish(rabbitmq_url, queue, [json.dumps({"id": 3, "city": "Rome", "amount": 7.5})])
     incoming.arrive([{"ID": 4, "city": "Oslo"}], "late")
     run(spec, run_log)
     told = "SELECT id, amount, city FROM orders"
     assert rows(tmp_path, told) == [(1, 5.0, None), (2, 6.0, None), (3, 7.5, "Rome"), (4, None, "Oslo")]
     publish(rabbitmq_url, queue, [json.dumps({"id": 5, "city": "Bern"})])
-    send(kafka, topic, [said(id=6)])
+    send(kafka, topic, [given(id=6)])
     run(spec, run_log)
     run(spec, run_log)
     assert [one for (one,) in rows(tmp_path, "SELECT id FROM orders")] == [1, 2, 3, 4, 5, 6]
@@ -83,8 +83,8 @@ def test_letters_of_two_places_that_are_alike_stay_apart_and_are_replayed_by_the
     kafka: Kafka, tmp_path: Path
 ) -> None:
     topic, other = new_topic(kafka), new_topic(kafka)
-    send(kafka, topic, [{"value": b"{"}, said(id=1, amount="one"), said(id=1, amount="2")])
-    send(kafka, other, [said(id=9, city="Rome", amount="3")])
+    send(kafka, topic, [{"value": b"{"}, given(id=1, amount="one"), given(id=1, amount="2")])
+    send(kafka, other, [given(id=9, city="Rome", amount="3")])
     west, east = broker(kafka, f"west_{topic}"), broker(kafka, f"east_{topic}")  # the same places under two names
     both = (Source(west, topic), Source(east, topic), Source(east, other))
     strict = "SELECT id, CAST(amount AS INT) AS amount, city FROM source"
@@ -106,7 +106,7 @@ def test_the_last_message_of_a_key_is_found_within_each_source(kafka: Kafka, tmp
     topic = new_topic(kafka)
     connections = [broker(kafka, f"{side}_{topic}") for side in ("west", "east")]
     spec = orders(tmp_path, *(Source(item, topic) for item in connections), mode="merge", keys=["id"])
-    send(kafka, topic, [said(id=1, n=1), said(id=2, n=1), said(id=1, n=2)])
+    send(kafka, topic, [given(id=1, n=1), given(id=2, n=1), given(id=1, n=2)])
     run(spec)
     assert rows(tmp_path, "SELECT id, n FROM orders") == [(1, 2), (2, 1)]
 

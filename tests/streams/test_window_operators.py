@@ -17,7 +17,7 @@ from ematix_flow.engine.session.spark_errors import translate
 from ematix_flow.foundation.errors import BadValue, DataError, MissingColumn, PlanError
 from ematix_flow.streaming.state.opening import operator_of
 from ematix_flow.streaming.state.operator import AT, BATCH
-from tests.streams.stateful_fold import FAR, SECOND, SEEDS, Fold, batched, few, rows_of, small, spark, told
+from tests.streams.operator_runs import FAR, SECOND, SEEDS, OperatorRun, batched, few, outputs, rows_of, small, spark
 from tests.streams.window_oracle import WindowModel, all_windows
 
 __all__ = ["small", "spark"]
@@ -53,13 +53,13 @@ def test_any_batching_of_the_same_rows_gives_the_same_windows(
     dice = random.Random(seed)
     rows = rows_of(dice, keys=12, each=30, moments=around_1970(dice))
     lateness = dice.choice([0, 3, 20]) * SECOND
-    fold = Fold(small, operator_of(window(kind)), tmp_path_factory.mktemp("state"), lateness)
+    run = OperatorRun(small, operator_of(window(kind)), tmp_path_factory.mktemp("state"), lateness)
     found = []
     for batch in batched(dice, rows, jitter=lateness, batches=4):
         newest = max((row.at for row in batch), default=None)
-        found += told(fold.step(fold.rows(batch), newest, compact=dice.random() < 0.5))
-    found += told(fold.step(fold.rows([]), FAR))
-    assert fold.late == 0
+        found += outputs(run.step(run.rows(batch), newest, compact=dice.random() < 0.5))
+    found += outputs(run.step(run.rows([]), FAR))
+    assert run.late == 0
     assert len(found) == len(set(found))
     assert set(found) == all_windows(rows, *lengths(kind))
 
@@ -76,20 +76,20 @@ def test_late_rows_are_left_out_or_open_what_has_come_out_again(
     rows = rows_of(dice, keys=12, each=30, moments=around_1970(dice))
     allowed = 9 if late_data == "reopen" else None
     fields = {"late_data": late_data, "allowed_lateness_ms": allowed and allowed * 1000}
-    fold = Fold(small, operator_of(window(kind, **fields)), tmp_path_factory.mktemp("state"), 2 * SECOND)
+    run = OperatorRun(small, operator_of(window(kind, **fields)), tmp_path_factory.mktemp("state"), 2 * SECOND)
     model = WindowModel(*lengths(kind), lateness=allowed and allowed * SECOND)
     again = 0
     for batch in batched(dice, rows, jitter=40 * SECOND, batches=5):
-        before = fold.mark
-        out = told(
-            fold.step(
-                fold.rows(batch), max((row.at for row in batch), default=None), compact=dice.random() < 0.5, count=True
+        before = run.mark
+        out = outputs(
+            run.step(
+                run.rows(batch), max((row.at for row in batch), default=None), compact=dice.random() < 0.5, count=True
             )
         )
-        expected = model.step(batch, before, fold.mark) if fold.mark is not None else set()
+        expected = model.step(batch, before, run.mark) if run.mark is not None else set()
         assert sorted(out, key=str) == sorted(expected, key=str)
         again += before is not None and sum(item.end <= before for item in out)
-    assert fold.late == model.late > 0
+    assert run.late == model.late > 0
     assert bool(again) == (late_data == "reopen")
 
 
@@ -103,10 +103,10 @@ def test_a_row_is_late_only_when_all_its_windows_are_out(small: Any) -> None:
 
 
 @pytest.mark.full
-def test_before_any_row_told_a_time_the_columns_are_known_already(small: Any, tmp_path: Path) -> None:
-    fold = Fold(small, operator_of(window()), tmp_path)
-    assert fold.step(fold.rows([]), None, compact=True) == []
-    assert fold.out().dtypes == [
+def test_before_any_row_has_a_time_the_columns_are_known_already(small: Any, tmp_path: Path) -> None:
+    run = OperatorRun(small, operator_of(window()), tmp_path)
+    assert run.step(run.rows([]), None, compact=True) == []
+    assert run.out().dtypes == [
         ("who", "string"), ("window_start", "timestamp"), ("window_end", "timestamp"), ("n", "bigint"), ("bits", "bigint"),
     ]  # fmt: skip
 
@@ -149,17 +149,17 @@ def test_every_aggregation_knows_every_type_in_any_batching(small: Any, tmp_path
         Aggregation(agg=agg, column=name, as_=f"{name}_{agg}_{mode}" if mode else f"{name}_{agg}", mode=mode)
         for name, agg, mode in asked
     ]
-    fold = Fold(small, operator_of(window(group_by=(), aggregations=aggregations)), tmp_path)
+    run = OperatorRun(small, operator_of(window(group_by=(), aggregations=aggregations)), tmp_path)
     rows = small.createDataFrame(
         [(number, *(values[number] for _, _, values, _ in ODD)) for number in range(4)],
         ", ".join([f"{AT} BIGINT", *(f"{name} {kind}" for name, kind, *_ in ODD)]),
     ).cache()
     taken = 0
     for size in cuts:
-        fold.step(rows.where(f"{AT} >= {taken} AND {AT} < {taken + size}"), 0, compact=True)
+        run.step(rows.where(f"{AT} >= {taken} AND {AT} < {taken + size}"), 0, compact=True)
         taken += size
-    fold.compact()
-    frame = fold.out()
+    run.compact()
+    frame = run.out()
     (out,) = frame.collect()
     for name, _, _, answers in ODD:
         for agg, expected in {**answers, "count_distinct_exact": answers["count_distinct"]}.items():
@@ -175,21 +175,21 @@ def test_first_and_last_are_by_event_time_and_of_one_moment_the_smallest_and_the
     small: Any, tmp_path: Path
 ) -> None:
     ends = [Aggregation(agg=agg, column="page", as_=agg) for agg in ("first", "last")]
-    fold = Fold(small, operator_of(window(group_by=(), aggregations=ends)), tmp_path)
+    run = OperatorRun(small, operator_of(window(group_by=(), aggregations=ends)), tmp_path)
     for batch in ([(5, "c"), (9, "x")], [(5, "b"), (1, None)], [(9, "z"), (9, "y"), (9, None)]):
-        fold.step(small.createDataFrame(batch, f"{AT} BIGINT, page STRING"), 0)
-    (out,) = fold.out().collect()
+        run.step(small.createDataFrame(batch, f"{AT} BIGINT, page STRING"), 0)
+    (out,) = run.out().collect()
     assert (out["first"], out["last"]) == ("b", "z")
 
 
 @pytest.mark.full
 def test_an_approximate_count_is_near_and_does_not_drift_when_partials_are_merged(small: Any, tmp_path: Path) -> None:
     users = Aggregation(agg="count_distinct", column="user", as_="users")
-    fold = Fold(small, operator_of(window(group_by=(), aggregations=[users])), tmp_path)
+    run = OperatorRun(small, operator_of(window(group_by=(), aggregations=[users])), tmp_path)
     for number in range(3):
         rows = small.range(number * 10_000, number * 10_000 + 20_000).selectExpr(f"0L AS {AT}", "id AS user")
-        fold.step(rows, 0, compact=True)
-    (out,) = fold.out().collect()
+        run.step(rows, 0, compact=True)
+    (out,) = run.out().collect()
     assert out["users"] == pytest.approx(40_000, rel=0.03)
 
 
@@ -198,14 +198,14 @@ def test_an_approximate_count_is_near_and_does_not_drift_when_partials_are_merge
 def test_an_exact_count_of_too_many_values_ends_the_stream(small: Any, tmp_path: Path, before: str, more: str) -> None:
     users = Aggregation(agg="count_distinct", column="user", as_="users", mode="exact", max_distinct_values_per_group=3)
     schema = f"{AT} BIGINT, user STRING"
-    fold = Fold(small, operator_of(window(group_by=(), aggregations=[users])), tmp_path)
-    fold.step(small.createDataFrame([(0, "a"), (0, "b"), (0, "c"), (0, "a"), (0, None)], schema), 0)
-    assert fold.out().first()["users"] == 3
+    run = OperatorRun(small, operator_of(window(group_by=(), aggregations=[users])), tmp_path)
+    run.step(small.createDataFrame([(0, "a"), (0, "b"), (0, "c"), (0, "a"), (0, None)], schema), 0)
+    assert run.out().first()["users"] == 3
     for name in before:
-        fold.step(small.createDataFrame([(0, name)], schema), 0)
+        run.step(small.createDataFrame([(0, name)], schema), 0)
     rows = small.createDataFrame([(0, name) for name in more], schema)
     with pytest.raises(Exception, match="FLOW_ERROR") as caught:
-        fold.step(rows, 0, compact=True)
+        run.step(rows, 0, compact=True)
     error = translate(caught.value)
     assert isinstance(error, BadValue)
     assert (
@@ -236,13 +236,13 @@ def test_columns_may_have_any_name_even_those_of_the_state(small: Any, tmp_path:
         group_by=("_flow_start", "a.b", "tick`s"), window_start_column="_flow_end", window_end_column=BATCH,
         aggregations=[Aggregation(agg="max", column="_flow_agg0", as_="x y"), Aggregation(agg="count", as_=AT)],
     )  # fmt: skip
-    fold = Fold(small, operator_of(odd), tmp_path)
+    run = OperatorRun(small, operator_of(odd), tmp_path)
     rows = small.createDataFrame(
         [(1, "s", 2, True, 7), (2, "s", 2, True, 9)],
         f"{AT} BIGINT, _flow_start STRING, `a.b` INT, `tick``s` BOOLEAN, _flow_agg0 INT",
     )
-    fold.step(rows, 0, compact=True)
-    out = fold.out()
+    run.step(rows, 0, compact=True)
+    out = run.out()
     assert out.columns == ["_flow_start", "a.b", "tick`s", "_flow_end", BATCH, "x y", AT]
     ((*groups, _, _, most, count),) = out.collect()
     assert (groups, most, count) == (["s", 2, True], 9, 2)
@@ -258,28 +258,28 @@ def test_rows_of_several_sources_are_counted_together(small: Any) -> None:
 
 @pytest.mark.full
 def test_a_window_with_more_groups_than_allowed_is_refused(small: Any, tmp_path: Path) -> None:
-    fold = Fold(small, operator_of(window(max_groups_per_window=3)), tmp_path)
+    run = OperatorRun(small, operator_of(window(max_groups_per_window=3)), tmp_path)
     schema = f"{AT} BIGINT, who STRING, bit BIGINT"
     for _ in range(2):  # the same groups again are no more groups
-        fold.step(small.createDataFrame([(0, who, 1) for who in ("a", "b", None)], schema), 0)
-    fold.step(small.createDataFrame([(10 * SECOND, who, 1) for who in "abc"], schema), 0)
-    fold.operator.check_group_limit(fold.state)
-    fold.step(small.createDataFrame([(11 * SECOND, "d", 1)], schema), 0)
+        run.step(small.createDataFrame([(0, who, 1) for who in ("a", "b", None)], schema), 0)
+    run.step(small.createDataFrame([(10 * SECOND, who, 1) for who in "abc"], schema), 0)
+    run.operator.check_group_limit(run.state)
+    run.step(small.createDataFrame([(11 * SECOND, "d", 1)], schema), 0)
     with pytest.raises(DataError, match="starts at 1970-01-01 00:00:10") as caught:
-        fold.operator.check_group_limit(fold.state)
+        run.operator.check_group_limit(run.state)
     assert "00:00:10+00:00 has 4 groups, and max_groups_per_window is 3" in str(caught.value)
-    fold.operator.check_group_limit(fold.state, 20 * SECOND)  # it is out by then
+    run.operator.check_group_limit(run.state, 20 * SECOND)  # it is out by then
 
 
 @pytest.mark.full
 def test_a_state_that_is_compacted_has_one_row_for_each_group_that_can_still_come_out(
     small: Any, tmp_path: Path
 ) -> None:
-    fold = Fold(small, operator_of(window()), tmp_path)
+    run = OperatorRun(small, operator_of(window()), tmp_path)
     schema = f"{AT} BIGINT, who STRING, bit BIGINT"
     for _ in range(3):
-        fold.step(small.createDataFrame([(at * SECOND, who, 1) for at in (0, 15) for who in "ab"], schema), 0)
-    assert fold.state.count() == 12
-    fold.step(small.createDataFrame([], schema), 10 * SECOND, compact=True)
-    kept = fold.state.selectExpr("_flow_key0", "_flow_agg0", BATCH, fold.operator.due()).collect()
+        run.step(small.createDataFrame([(at * SECOND, who, 1) for at in (0, 15) for who in "ab"], schema), 0)
+    assert run.state.count() == 12
+    run.step(small.createDataFrame([], schema), 10 * SECOND, compact=True)
+    kept = run.state.selectExpr("_flow_key0", "_flow_agg0", BATCH, run.operator.due()).collect()
     assert sorted(map(tuple, kept)) == [("a", 3, 2, 20 * SECOND), ("b", 3, 2, 20 * SECOND)]

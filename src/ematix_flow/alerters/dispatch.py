@@ -26,7 +26,7 @@ class Alerts:
 
     @property
     def outages(self) -> dict[str, Outage]:
-        """Return the current outages; save them with `outages.to_plain` to avoid duplicate alerts after a restart."""
+        """Return the current outages."""
         with self._lock:
             return dict(self._known)
 

@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
 
-from ematix_flow.alerters.event import AlertEvent
-from ematix_flow.alerters.sender import Sender
+from ematix_flow.alerters.event import AlertEvent, Sender
 from ematix_flow.alerters.text import alert_lines, alert_title
 from ematix_flow.declare.connections import urls
 from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.foundation.http import Undelivered
-from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.foundation.redact import mask, remember_secret
 
 SUBMISSION_PORT, TLS_PORT = 587, 465
@@ -38,7 +36,7 @@ class EmailAlerter(Sender):
         if not host:
             raise ConfigError("an email alerter needs a mail server", hint="write email://user:…@host:587?to=a@b.c")
         if not to:
-            raise ConfigError("an email alerter needs somebody to write to", hint="add ?to=a@example.com,b@example.com")
+            raise ConfigError("an email alerter needs a recipient", hint="add ?to=a@example.com,b@example.com")
         remember_secret(password)
         self.host, self.port = host, port
         self.username, self._password = username, password or ""
@@ -92,10 +90,7 @@ class EmailAlerter(Sender):
 def from_url(url: str) -> EmailAlerter:
     """Return the alerter of `email://[user[:password]@]host[:port]?to=a,b[&from=c][&starttls=0][&ca=FILE]`."""
     parts = urls.split(url)
-    unknown = set(parts.params) - set(_PARAMETERS)
-    if unknown:
-        name = sorted(unknown)[0]
-        raise ConfigError(f"email:// has no parameter {name!r}", hint=did_you_mean(name, _PARAMETERS))
+    urls.refuse_parameters(parts, _PARAMETERS, of="email://")
     port = parts.port or str(SUBMISSION_PORT)
     if not port.isdigit():
         raise ConfigError(

@@ -1,12 +1,15 @@
-"""The event of an alert, and the interface of alerters."""
+"""The event of an alert, the interface of alerters, and the base of those that send over a network."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
+from ematix_flow.foundation.clock import in_utc
 from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.isolation import WarnOnce
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.foundation.redact import mask
 
@@ -48,9 +51,9 @@ class AlertEvent:
             raise DeclarationError(f"no alert is of kind {self.kind!r}", hint=did_you_mean(self.kind, KINDS))
         for name in _TEXTS:
             object.__setattr__(self, name, mask(str(getattr(self, name) or "")))
-        object.__setattr__(self, "timestamp", _in_utc(self.timestamp))
+        object.__setattr__(self, "timestamp", in_utc(self.timestamp))
         if self.since is not None:
-            object.__setattr__(self, "since", _in_utc(self.since))
+            object.__setattr__(self, "since", in_utc(self.since))
 
     @property
     def more(self) -> str:
@@ -61,22 +64,9 @@ class AlertEvent:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, ready for JSON, with secrets masked that became known since."""
-        known = {
-            "kind": self.kind,
-            "pipeline": self.pipeline,
-            "timestamp": self.timestamp.isoformat(),
-            "since": self.since.isoformat() if self.since else None,
-            "error_type": self.error_type,
-            "error_message": self.error_message,
-            "where": self.where,
-            "step": self.step,
-            "attempt_count": self.attempt_count,
-            "max_attempts": self.max_attempts,
-            "gave_up": self.gave_up,
-            "run_id": self.run_id,
-            "hint": self.hint,
-            "command": self.more,
-        }
+        moments = {"timestamp": self.timestamp.isoformat(), "since": self.since.isoformat() if self.since else None}
+        known = {**asdict(self), **moments, "command": self.more}
+        del known["recovers"]  # which kinds end is of no use outside this process
         return {name: mask(value) if isinstance(value, str) else value for name, value in known.items()}
 
 
@@ -88,5 +78,23 @@ class Alerter(Protocol):
         """Send the event."""
 
 
-def _in_utc(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=timezone.utc) if moment.tzinfo is None else moment.astimezone(timezone.utc)
+class Sender(ABC):
+    """An alerter that sends over a network."""
+
+    address = ""
+    """The destination, without secrets."""
+
+    def __init__(self) -> None:
+        self._complaints = WarnOnce()
+
+    @abstractmethod
+    def send(self, event: AlertEvent) -> None:
+        """Send the event; raise Undelivered on failure."""
+
+    def notify(self, event: AlertEvent) -> None:
+        """Send the event; a failure is logged once, however often it occurs."""
+        with self._complaints.guard(f"the alerter {self.address}"):
+            self.send(event)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address!r})"

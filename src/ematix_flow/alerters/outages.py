@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
-from ematix_flow.alerters.event import FAILED, GAVE_UP, KINDS, QUALITY_FAILED, RECOVERED, AlertEvent
+from ematix_flow.alerters.event import FAILED, GAVE_UP, QUALITY_FAILED, RECOVERED, AlertEvent
 from ematix_flow.alerters.sources import failure_alert, was_notified
 from ematix_flow.run_log.protocol import RunLog
-from ematix_flow.run_log.records import RunRecord, from_text, to_text
+from ematix_flow.run_log.records import RunRecord
 
 
 @dataclass(frozen=True)
@@ -19,10 +18,10 @@ class Outage:
 
     since: datetime
     open: tuple[str, ...]
-    told: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "told", tuple(dict.fromkeys((*self.told, *self.open))))
+        object.__setattr__(self, "reported", tuple(dict.fromkeys((*self.reported, *self.open))))
 
 
 Outages = Mapping[str, Outage]
@@ -60,7 +59,7 @@ def _outage_ended(known: Outages, event: AlertEvent) -> tuple[dict[str, Outage],
     if left:  # the pipeline runs, but its data is still late or wrong: no recovery yet
         return {**known, event.pipeline: replace(outage, open=left)}, None
     after = {name: other for name, other in known.items() if name != event.pipeline}
-    return after, replace(event, since=outage.since, recovers=outage.told)
+    return after, replace(event, since=outage.since, recovers=outage.reported)
 
 
 def outages_in_run_log(run_log: RunLog | None) -> dict[str, Outage]:
@@ -87,7 +86,7 @@ def outages_from_history(records: Iterable[RunRecord]) -> dict[str, Outage]:
 def _open_outage(newest_first: Iterable[RunRecord]) -> Outage | None:
     """Return the outage since the last run without an alert; a load with failed checks ends the failures before it."""
     still: list[str] = []
-    told_kinds: list[str] = []
+    reported_kinds: list[str] = []
     since: datetime | None = None
     has_loaded = False
     for record in newest_first:
@@ -96,31 +95,11 @@ def _open_outage(newest_first: Iterable[RunRecord]) -> Outage | None:
             break
         kind = QUALITY_FAILED if succeeded else failure_alert(record).kind
         kinds = [FAILED, kind] if kind == GAVE_UP else [kind]
-        told_kinds[:0] = kinds
+        reported_kinds[:0] = kinds
         if not has_loaded:
             still[:0] = kinds
         has_loaded = has_loaded or succeeded
         since = record.finished_at or record.started_at
     if since is None:
         return None
-    return Outage(since, tuple(dict.fromkeys(still)), tuple(dict.fromkeys(told_kinds)))
-
-
-def outages_to_dict(known: Outages) -> dict[str, Any]:
-    """Return the outages as plain data, to be stored between two processes."""
-    return {
-        name: {"since": to_text(outage.since), "open": list(outage.open), "told": list(outage.told)}
-        for name, outage in known.items()
-    }
-
-
-def outages_from_dict(data: Mapping[str, Any]) -> dict[str, Outage]:
-    """Return the outages that `outages_to_dict` wrote; invalid entries are left out."""
-    outages = {}
-    for name, entry in data.items():
-        if isinstance(entry, Mapping) and isinstance(entry.get("since"), str):
-            still, told_kinds = (
-                tuple(kind for kind in entry.get(key, ()) if kind in KINDS) for key in ("open", "told")
-            )
-            outages[str(name)] = Outage(from_text(entry["since"]), still or (FAILED,), told_kinds)
-    return outages
+    return Outage(since, tuple(dict.fromkeys(still)), tuple(dict.fromkeys(reported_kinds)))

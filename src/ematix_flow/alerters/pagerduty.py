@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from ematix_flow.alerters.event import BRAKE, GAVE_UP, QUALITY_FAILED, RECOVERED, SLA_BREACHED, AlertEvent
-from ematix_flow.alerters.sender import Sender
+from ematix_flow.alerters.event import BRAKE, GAVE_UP, QUALITY_FAILED, RECOVERED, SLA_BREACHED, AlertEvent, Sender
 from ematix_flow.alerters.text import alert_title
 from ematix_flow.declare.connections import urls
 from ematix_flow.foundation.errors import ConfigError
@@ -71,10 +70,7 @@ class PagerDutyAlerter(Sender):
 def from_url(url: str) -> PagerDutyAlerter:
     """Return the alerter of `pagerduty://KEY[?service=NAME][&severity=critical|error|warning|info][&endpoint=URL]`."""
     parts = urls.split(url)
-    unknown = set(parts.params) - set(_PARAMETERS)
-    if unknown:
-        name = sorted(unknown)[0]
-        raise ConfigError(f"pagerduty:// has no parameter {name!r}", hint=did_you_mean(name, _PARAMETERS))
+    urls.refuse_parameters(parts, _PARAMETERS, of="pagerduty://")
     return PagerDutyAlerter(
         parts.host,
         service_label=parts.params.get("service", "ematix-flow"),

@@ -39,19 +39,11 @@ def configured_alerters() -> list[Alerter]:
 
 
 def _entries() -> list[Callable[[], Alerter]]:
-    for file in (files.read_project(), files.read_user()):
-        if file is not None and TABLE in file.data:
-            return [partial(_entry, file, name, entry) for name, entry in _table(file).items()]
+    for file in files.configuration_files():
+        table = file.table(TABLE, hint='write [alerters] and below it slack = "slack://…"')
+        if table is not None:
+            return [partial(_entry, file, name, entry) for name, entry in table.items()]
     return []
-
-
-def _table(file: files.ConfigFile) -> Mapping[str, Any]:
-    table = file.data[TABLE]
-    if not isinstance(table, Mapping):
-        raise ConfigError(
-            f"{file.shown}: {TABLE} is not a table", where=file.place((TABLE,)), hint='write [alerters] and below it slack = "slack://…"'
-        )  # fmt: skip
-    return table
 
 
 def _entry(file: files.ConfigFile, name: str, entry: Any) -> Alerter:

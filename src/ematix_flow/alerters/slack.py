@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from ematix_flow.alerters.event import FAILED, GAVE_UP, RECOVERED, AlertEvent
-from ematix_flow.alerters.sender import Sender
+from ematix_flow.alerters.event import FAILED, GAVE_UP, RECOVERED, AlertEvent, Sender
 from ematix_flow.alerters.text import alert_facts, alert_title
 from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.foundation.http import post_json, site_of

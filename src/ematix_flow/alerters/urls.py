@@ -8,7 +8,6 @@ from ematix_flow.alerters.stdout import StdoutAlerter
 from ematix_flow.alerters.webhook import WebhookAlerter
 from ematix_flow.declare.connections import urls
 from ematix_flow.foundation.errors import ConfigError
-from ematix_flow.foundation.names import did_you_mean, nearest_name
 
 SCHEMES = ("stdout", "slack", "https", "http", "email", "pagerduty")
 _SLACK_HOST = "hooks.slack.com"
@@ -21,14 +20,12 @@ def from_url(url: str, *, headers: dict[str, str] | None = None) -> Alerter:
     StdoutAlerter()
     """
     if not url.strip():
-        raise ConfigError("an alerter has an empty address", hint=f"use one of {_scheme_list()}")
+        raise ConfigError("an alerter has an empty address", hint=urls.scheme_hint("", SCHEMES))
     filled = urls.expand_url(url.strip())
     scheme = urls.scheme_of(filled)
     if scheme not in SCHEMES or "://" not in filled:
-        near = nearest_name(scheme, SCHEMES) if scheme else None
-        suggestion = f"did you mean {near}://? " if near else ""
         what = f"no alerter has the address {scheme}://" if scheme else "an alerter's address begins with its scheme"
-        raise ConfigError(what, hint=f"{suggestion}use one of {_scheme_list()}")
+        raise ConfigError(what, hint=urls.scheme_hint(scheme, SCHEMES))
     try:
         return _make_alerter(scheme, filled, headers)
     except urls.UrlError as error:
@@ -55,15 +52,8 @@ def _make_alerter(scheme: str, url: str, headers: dict[str, str] | None) -> Aler
 
 def _slack(url: str) -> SlackAlerter:
     parts = urls.split(url)
-    unknown = set(parts.params) - {"endpoint"}
-    if unknown:
-        name = sorted(unknown)[0]
-        raise ConfigError(f"slack:// has no parameter {name!r}", hint=did_you_mean(name, ("endpoint",)))
+    urls.refuse_parameters(parts, ("endpoint",), of="slack://")
     if not parts.host or not parts.path:
         raise ConfigError("slack:// names no webhook", hint="write slack://hooks.slack.com/services/…")
     port = f":{parts.port}" if parts.port else ""
     return SlackAlerter(f"https://{parts.host}{port}/{parts.path}", endpoint=parts.params.get("endpoint"))
-
-
-def _scheme_list() -> str:
-    return ", ".join(f"{scheme}://" for scheme in SCHEMES)

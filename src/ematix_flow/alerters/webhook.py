@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 from urllib.parse import parse_qsl, urlsplit
 
-from ematix_flow.alerters.event import AlertEvent
-from ematix_flow.alerters.sender import Sender
+from ematix_flow.alerters.event import AlertEvent, Sender
 from ematix_flow.alerters.text import alert_lines, alert_title
 from ematix_flow.declare.connections import urls
 from ematix_flow.foundation.errors import ConfigError

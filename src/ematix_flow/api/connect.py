@@ -13,7 +13,7 @@ __all__ = ["LiveConnection", "check_connection", "connect", "same_database"]
 def connect(name: Any = "default", *, url: str | None = None) -> LiveConnection:
     """Return an open connection by name, by declaration or by URL; a server is contacted at once."""
     opened = _opened(name, url=url)
-    if opened.backend.client is not None and opened.backend.dialect != "spark":  # which would start an engine
+    if opened.backend.client is not None and not opened.backend.is_lake:  # which would start an engine
         opened.ping()
     return opened
 

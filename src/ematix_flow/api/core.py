@@ -14,7 +14,7 @@ from ematix_flow.declare.table import ManagedTable, TableSpec
 from ematix_flow.declare.table_data import table_from
 from ematix_flow.declare.udfs import PythonAggregateUdfHandle, PythonScalarUdfHandle, aggregate_udf, scalar_udf
 from ematix_flow.foundation.location import caller
-from ematix_flow.foundation.version import __version__
+from ematix_flow.foundation.packages import __version__
 from ematix_flow.streaming.python_api import run_pipeline
 
 if TYPE_CHECKING:
@@ -35,11 +35,14 @@ def core_version() -> str:
 
 def create_table_sql(spec: TableSpec | type[ManagedTable] | Mapping[str, Any] | str) -> str:
     """Return the CREATE TABLE statement of a declared table for PostgreSQL."""
-    from ematix_flow.backends.postgres.dialect import PostgresDialect
+    from ematix_flow.backends.catalog import backend_of_kind
 
-    table, dialect = table_from(spec), PostgresDialect()
-    relation = dialect.relation(table.schema, table.name)
-    return dialect.create_table(relation, table.columns, primary_key=table.primary_key, unique=table.unique)
+    maker = backend_of_kind("postgres").sql
+    if maker is None:
+        raise AssertionError("PostgreSQL is a database")
+    table, sql = table_from(spec), maker(None)
+    relation = sql.relation(table.schema, table.name)
+    return sql.create_table(relation, table.columns, primary_key=table.primary_key, unique=table.unique)
 
 
 def make_python_udf(

@@ -152,7 +152,7 @@ class Ematix:
             if not callable(function) or inspect.signature(function).parameters:
                 raise StreamError(
                     f"stream {getattr(function, '__name__', function)!s} takes arguments", where=where,
-                    hint="the function of a stream takes none; where rows come from is said by source=",
+                    hint="the function of a stream takes none; source= defines where rows come from",
                 )  # fmt: skip
             named = replace(parsed, name=parsed.name or str(getattr(function, "__name__", "")) or None)
             stream = DecoratedStream(stream_from(named, where), function)

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ematix_flow.declare.normalizers import normalizers
 from ematix_flow.declare.normalizers.normalizers import Normalizer, is_normalizer
-from ematix_flow.declare.normalizers.pre_transforms import (
-    PreTransform,
-)
+from ematix_flow.declare.normalizers.pre_transforms import PreTransform
+
+trim, lower, upper, replace = normalizers.Trim, normalizers.Lower, normalizers.Upper, normalizers.Replace
+empty_to_null, whitespace_to_null = normalizers.EmptyToNull, normalizers.WhitespaceToNull
+email_normalize, phone_normalize = normalizers.EmailNormalize, normalizers.PhoneNormalize
+regex_replace, truncate = normalizers.RegexReplace, normalizers.TruncateText
+parse_timestamp, parse_date, parse_bool = normalizers.ParseTimestamp, normalizers.ParseDate, normalizers.ParseBool
+parse_int, parse_numeric = normalizers.ParseInt, normalizers.ParseNumeric
+to_timezone, date_trunc = normalizers.ToTimezone, normalizers.DateTrunc
+round, clamp, nullif = normalizers.Round, normalizers.Clamp, normalizers.NullIf  # noqa: A001 - the documented name
+default = not_null_or = normalizers.Default
+sql, derive = normalizers.Sql, normalizers.Derive
 
 
 def compose_chain(markers: Sequence[Any], col: str) -> str:

@@ -112,12 +112,13 @@ def register(*, name: str, schedule: str | None, depends_on: Sequence[str] | Non
 
 def list_pipelines() -> list[ScheduledPipeline]:
     """Return every declared pipeline, in order of declaration."""
-    return [_scheduled(name) for name in registry.pipelines()]
+    return [get_pipeline(name) for name in registry.pipelines()]
 
 
 def get_pipeline(name: str) -> ScheduledPipeline:
     """Return the pipeline of that name; raise a KeyError that suggests the nearest name if there is none."""
-    return _scheduled(name)
+    spec = registry.get_pipeline(name).spec
+    return ScheduledPipeline(name, spec.schedule, lambda: run_pipeline(name), spec.timezone)
 
 
 def list_entries() -> list[RegistryEntry]:
@@ -204,12 +205,6 @@ def order_for_run_due(names: Sequence[str]) -> list[str]:
     for name in names:
         registry.get_pipeline(name)
     return registry.order(names)
-
-
-def _scheduled(name: str) -> ScheduledPipeline:
-    declared = registry.get_pipeline(name)
-    spec = declared.spec
-    return ScheduledPipeline(name, spec.schedule, lambda: run_pipeline(name), spec.timezone)
 
 
 def is_due(schedule: str | None, now: datetime, interval_seconds: float, *, tz: Any = None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ematix_flow.backfill.plan import BackfillPlan, BackfillRequest, plan_backfill, run_id_of, window_of
@@ -86,19 +86,10 @@ class BackfillResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, ready for JSON."""
-        return {
-            "pipeline": self.pipeline,
-            "windows": self.windows,
-            "loaded": self.loaded,
-            "done_before": self.done_before,
-            "failed": [
-                {"window": str(item.window), "error": item.error, "run_id": item.run_id or None} for item in self.failed
-            ],
-            "left": self.left,
-            "rows": self.rows,
-            "seconds": round(self.seconds, 3),
-            "interrupted": self.interrupted,
-        }
+        failed = [
+            {"window": str(item.window), "error": item.error, "run_id": item.run_id or None} for item in self.failed
+        ]
+        return {**asdict(self), "failed": failed, "seconds": round(self.seconds, 3)}
 
 
 def backfill(spec: PipelineSpec, run_log: RunLog, order: BackfillRequest) -> BackfillResult:
@@ -144,7 +135,8 @@ def _outcome(planned: BackfillPlan, run_log: RunLog, tally: BackfillProgress, *,
         loaded=loaded,
         done_before=planned.done,
         failed=tuple(
-            FailedWindow(window_of(item), item.error or "nobody knows why", run_id_of(item)) for item in failed
+            FailedWindow(window_of(item), item.error or "the reason was not recorded", run_id_of(item))
+            for item in failed
         ),
         left=len(wanted) - loaded - len(failed),
         rows=tally.rows,

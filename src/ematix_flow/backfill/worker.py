@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -49,17 +49,7 @@ class WindowResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, ready for JSON."""
-        return {
-            "window": str(self.window),
-            "status": self.status,
-            "rows": self.rows,
-            "seconds": round(self.seconds, 3),
-            "run_id": self.run_id,
-            "error": self.error,
-            "where": self.where,
-            "hint": self.hint,
-            "is_hopeless": self.is_hopeless,
-        }
+        return {**asdict(self), "window": str(self.window), "seconds": round(self.seconds, 3)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> WindowResult:
@@ -114,7 +104,8 @@ class BackfillWorker:
                 time.sleep(SECONDS_BETWEEN_LOOKS)
             looked = time.monotonic()
             for window in free:
-                result = self._load_if_claimed(window, again=_repetition(ledger.get(window)))
+                known = ledger.get(window)
+                result = self._load_if_claimed(window, again=(repetition_of(known) if known else None) or "")
                 if result is not None:
                     self.on_result(result)
                     if result.is_hopeless and is_first:
@@ -158,22 +149,18 @@ class BackfillWorker:
         if self.policy.side_by_side:
             yield
             return
-        is_told = False
+        is_reported = False
         with ExitStack() as held:
             while True:
                 try:
                     held.enter_context(lease.hold_lease(self.run_log, self.spec.name))
                     break
                 except LeaseHeld as error:
-                    if not is_told:
+                    if not is_reported:
                         self.report(f"waiting: {error.what}")
-                        is_told = True
+                        is_reported = True
                     time.sleep(SECONDS_BETWEEN_LOOKS)
             yield
-
-
-def _repetition(known: Interval | None) -> str:
-    return (repetition_of(known) or "") if known is not None else ""
 
 
 def _failure(window: DataWindow, error: Exception, seconds: float) -> WindowResult:

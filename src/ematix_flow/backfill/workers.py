@@ -63,7 +63,8 @@ class WorkerPool:
     def _on_message(self, result: WindowResult | int) -> None:
         if isinstance(result, int):
             if result not in _USUAL_EXITS:
-                self.report(f"a worker ended with {_exit_reason(result)}; its window is open again")
+                reason = f"signal {-result}" if result < 0 else f"exit code {result}"
+                self.report(f"a worker ended with {reason}; its window is open again")
                 self._start_the_rest()
             return
         self.on_result(result)
@@ -98,7 +99,3 @@ class WorkerPool:
             with suppress(ValueError, KeyError, TypeError):  # a line that no worker of this program wrote
                 self._messages.put(WindowResult.from_dict(json.loads(line)))
         self._messages.put(worker.wait())
-
-
-def _exit_reason(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,4 +1,4 @@
-"""The `flow` command."""
+"""The `flow` command: its subcommands, their options and their output."""
 
 from ematix_flow.cli.main import main
 

@@ -13,6 +13,14 @@ from ematix_flow.cli.running.observers import ObserverFlags
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+
+def with_options(function: Callable[..., Any], *options: Callable[[Any], Any]) -> Any:
+    """Return the function with click options, which its help shows in this order."""
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 module_option: Callable[[_F], _F] = click.option(
     "-m",
     "--module",
@@ -39,19 +47,13 @@ def run_log_options(function: _F) -> _F:
     def wrapped(*args: Any, run_log_url: str | None, run_log_path: str | None, no_run_log: bool, **kwargs: Any) -> Any:
         return function(*args, run_log_choice=RunLogOptions(run_log_url, run_log_path, no_run_log), **kwargs)
 
-    for option in (
-        click.option("--no-run-log", is_flag=True, help="do not record runs"),
+    where = "the run log: a path, or sqlite, postgres, mysql, duckdb, s3, azureblob, gcs or memory ://…"
+    return with_options(  # type: ignore[no-any-return]
+        wrapped,
+        click.option("--run-log", "--run-log-url", "run_log_url", metavar="URL", help=where),
         click.option("--run-log-path", metavar="PATH", help="the run log as the path of a SQLite file"),
-        click.option(
-            "--run-log",
-            "--run-log-url",
-            "run_log_url",
-            metavar="URL",
-            help="the run log: a path, or sqlite, postgres, mysql, duckdb, s3, azureblob, gcs or memory ://…",
-        ),
-    ):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[return-value]
+        click.option("--no-run-log", is_flag=True, help="do not record runs"),
+    )
 
 
 def unwatched_options(function: _F) -> _F:
@@ -61,12 +63,12 @@ def unwatched_options(function: _F) -> _F:
     def wrapped(*args: Any, alerter: tuple[str, ...], metrics: str | None, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    for option in (
-        click.option("--metrics", metavar="URL", help="accepted and ignored: this command runs nothing"),
-        click.option("--alerter", metavar="URL", multiple=True, help="accepted and ignored: this command runs nothing"),
-    ):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[return-value]
+    ignored = "accepted and ignored: this command runs nothing"
+    return with_options(  # type: ignore[no-any-return]
+        wrapped,
+        click.option("--alerter", metavar="URL", multiple=True, help=ignored),
+        click.option("--metrics", metavar="URL", help=ignored),
+    )
 
 
 def observing_options(function: _F) -> _F:
@@ -77,15 +79,13 @@ def observing_options(function: _F) -> _F:
                 **kwargs: Any) -> Any:  # fmt: skip
         return function(*args, flags=ObserverFlags(alerter, metrics, traces, lineage), **kwargs)
 
-    for option in (
-        click.option("--lineage", metavar="URL", help="where lineage events go: a file or an OpenLineage server"),
-        click.option("--traces", metavar="URL", help="where traces go: otel://stdout, otel+otlp+grpc://host:4317"),
+    alerter = "where to send alerts about failures; may be repeated"
+    return with_options(  # type: ignore[no-any-return]
+        wrapped,
+        click.option("--alerter", metavar="URL", multiple=True, help=alerter),
         click.option(
             "--metrics", metavar="URL", help="where metrics go: prometheus://:9100, otlp://host:4317, stdout://"
         ),
-        click.option(
-            "--alerter", metavar="URL", multiple=True, help="where to send alerts about failures; may be repeated"
-        ),
-    ):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[return-value]
+        click.option("--traces", metavar="URL", help="where traces go: otel://stdout, otel+otlp+grpc://host:4317"),
+        click.option("--lineage", metavar="URL", help="where lineage events go: a file or an OpenLineage server"),
+    )

@@ -12,14 +12,21 @@ import click
 from ematix_flow.cli.render.output import Output
 from ematix_flow.foundation.names import did_you_mean, nearest_name
 
+_HOME = "ematix_flow.cli.commands"
+
 
 @dataclass(frozen=True)
 class LazyCommand:
-    """The module and attribute of a command, and its line in the help."""
+    """The place of a command below `cli.commands`, as `module` or `module:attribute`, and its line in the help."""
 
-    module: str
+    place: str
     summary: str
-    attribute: str = "command"
+
+    def load(self) -> click.Command:
+        """Import the module and return the command."""
+        module, _, attribute = self.place.partition(":")
+        command: click.Command = getattr(importlib.import_module(f"{_HOME}.{module}"), attribute or "command")
+        return command
 
 
 class FlowCommand(click.Command):
@@ -31,85 +38,78 @@ class FlowCommand(click.Command):
 
 
 class FlowGroup(click.Group):
-    """A group whose commands are imported when they are called."""
+    """A group of its own commands, and of lazy ones, which are imported when they are called.
+
+    Without a command it runs its `default`.
+    """
 
     command_class = FlowCommand
 
-    def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand] | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand] | None = None, default: str | None = None,
+                 **kwargs: Any) -> None:  # fmt: skip
+        super().__init__(*args, **{"invoke_without_command": default is not None, **kwargs})
         self.lazy = dict(lazy or {})
+        self.default = default
         self.params.extend(output_options())
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the chosen command, or the default."""
+        result = super().invoke(ctx)
+        command = self.get_command(ctx, self.default) if self.default and ctx.invoked_subcommand is None else None
+        return result if command is None else ctx.invoke(command)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the command names in the order of the help."""
-        return list(self.lazy)
+        return [*self.commands, *self.lazy]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return the command; None for an unknown name."""
-        entry = self.lazy.get(cmd_name)
-        if entry is None:
-            return None
-        command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
-        return command
+        """Return the command, imported where it is lazy; None for an unknown name."""
+        return self.lazy[cmd_name].load() if cmd_name in self.lazy else super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their summaries, without importing any."""
+        own = [(name, command.short_help or "") for name, command in self.commands.items()]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in self.lazy.items()])
+            formatter.write_dl(own + [(name, entry.summary) for name, entry in self.lazy.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve as click does, but with our error message for an unknown name."""
         name = args[0]
-        if name not in self.lazy and not name.startswith("-") and not ctx.resilient_parsing:
-            near = nearest_name(name, self.lazy)
-            hint = did_you_mean(name, self.lazy) if near else f"see {ctx.command_path} --help"
+        known = self.list_commands(ctx)
+        if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
+            hint = did_you_mean(name, known) if nearest_name(name, known) else f"see {ctx.command_path} --help"
             raise click.UsageError(f"there is no command {name!r}; {hint}", ctx=ctx)
         return super().resolve_command(ctx, args)
 
 
 def output_options() -> list[click.Option]:
     """Return `--json` and the other output options, as new objects for each command."""
+    formats = click.Choice(["text", "json"])
     return [
-        _option(["--json", "json"], "write one JSON document to stdout, errors included", _set_json, is_flag=True),
-        _option(
-            ["--format"],
-            "the output format; json is the same as --json",
-            _set_format,
-            type=click.Choice(["text", "json"]),
-        ),
-        _option(["-v", "--verbose"], "show tracebacks, log lines and details", _set_verbose, is_flag=True),
-        _option(["--no-color"], "no colours (as NO_COLOR=1)", _set_no_color, is_flag=True),
-        _option(["--no-progress"], "no progress lines", _set_no_progress, is_flag=True),
+        _option(["--json", "json"], "write one JSON document to stdout, errors included", is_flag=True),
+        _option(["--format"], "the output format; json is the same as --json", type=formats),
+        _option(["-v", "--verbose"], "show tracebacks, log lines and details", is_flag=True),
+        _option(["--no-color"], "no colours (as NO_COLOR=1)", is_flag=True),
+        _option(["--no-progress"], "no progress lines", is_flag=True),
     ]
 
 
-def _option(names: list[str], text: str, callback: Any, **more: Any) -> click.Option:
-    return click.Option(names, help=text, callback=callback, expose_value=False, is_eager=True, **more)
+def _option(names: list[str], text: str, **more: Any) -> click.Option:
+    return click.Option(names, help=text, callback=_set_output, expose_value=False, is_eager=True, **more)
 
 
-def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.ensure_object(Output).json = True
-
-
-def _set_format(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        ctx.ensure_object(Output).json = value == "json"
-
-
-def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.ensure_object(Output).be_verbose()
-
-
-def _set_no_color(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.ensure_object(Output).colored = False
-        ctx.color = False
-
-
-def _set_no_progress(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.ensure_object(Output).progress = False
+def _set_output(ctx: click.Context, option: click.Parameter, value: bool | str | None) -> None:
+    output = ctx.ensure_object(Output)
+    match option.name if value else None:
+        case "json":
+            output.json = True
+        case "format":
+            output.json = value == "json"
+        case "verbose":
+            output.be_verbose()
+        case "no_color":
+            output.colored = ctx.color = False
+        case "no_progress":
+            output.progress = False

@@ -13,76 +13,59 @@ import click
 from ematix_flow.cli.lazy import FlowGroup, LazyCommand
 from ematix_flow.cli.render import failure
 from ematix_flow.cli.render.output import Output
-from ematix_flow.cli.render.units import format_duration
+from ematix_flow.cli.render.units import format_seconds
 from ematix_flow.cli.running.fork_client import run_in_fork_server
 from ematix_flow.foundation import exit_codes, warm_engine
 from ematix_flow.foundation.early_jvm import start_early
 from ematix_flow.foundation.redact import mask
 from ematix_flow.observe.logs import mask_every_log_record
 
-_HOME = "ematix_flow.cli.commands"
 GROUPS = {
     "Build": {
-        "init": LazyCommand(f"{_HOME}.build.init", "write a project that runs"),
-        "list": LazyCommand(f"{_HOME}.build.listing", "list the pipelines, streams and transforms of a module"),
-        "preview": LazyCommand(f"{_HOME}.build.preview", "show what a run would do, without changing anything"),
-        "validate": LazyCommand(
-            f"{_HOME}.build.validate", "check source, target and declaration against the real systems"
+        "init": LazyCommand("build.init", "write a project that runs"),
+        "list": LazyCommand("build.listing", "list the pipelines, streams and transforms of a module"),
+        "preview": LazyCommand(
+            "build.inspection:preview_command", "show what a run would do, without changing anything"
         ),
-        "dry-run": LazyCommand(f"{_HOME}.build.dry_run", "load, check and count, then roll back"),
+        "validate": LazyCommand(
+            "build.inspection:validate_command", "check source, target and declaration against the real systems"
+        ),
+        "dry-run": LazyCommand("build.dry_run", "load, check and count, then roll back"),
     },
     "Run": {
-        "run": LazyCommand(f"{_HOME}.run.run", "run pipelines now"),
-        "backfill": LazyCommand(f"{_HOME}.run.backfill", "load windows of the past that are not loaded yet"),
-        "transform": LazyCommand(f"{_HOME}.run.transform", "list and run named transforms", attribute="group"),
+        "run": LazyCommand("run.run", "run pipelines now"),
+        "backfill": LazyCommand("run.backfill", "load windows of the past that are not loaded yet"),
+        "transform": LazyCommand("run.transform:group", "list and run named transforms"),
     },
     "Schedule": {
-        "scheduler": LazyCommand(f"{_HOME}.schedule.scheduler", "run what is due, from a long-running process"),
-        "run-due": LazyCommand(f"{_HOME}.run.run_due", "run what a schedule, a trigger or a retry makes due"),
-        "retry": LazyCommand(
-            f"{_HOME}.schedule.control", "retry a pipeline, whatever failed before", attribute="retry_command"
-        ),
-        "pause": LazyCommand(
-            f"{_HOME}.schedule.control", "stop firing pipelines until they are unpaused", attribute="pause_command"
-        ),
-        "unpause": LazyCommand(f"{_HOME}.schedule.control", "fire paused pipelines again", attribute="unpause_command"),
-        "send": LazyCommand(f"{_HOME}.schedule.send", "send a message that fires workflows"),
-        "freshness-check": LazyCommand(
-            f"{_HOME}.schedule.freshness_check", "check that every pipeline meets its freshness_sla"
-        ),
-        "gaps": LazyCommand(
-            f"{_HOME}.schedule.gaps", "show which windows of a pipeline are loaded, and which are missing"
-        ),
+        "scheduler": LazyCommand("schedule.scheduler", "run what is due, from a long-running process"),
+        "run-due": LazyCommand("run.run_due", "run what a schedule, a trigger or a retry makes due"),
+        "retry": LazyCommand("schedule.control:retry_command", "retry a pipeline, whatever failed before"),
+        "pause": LazyCommand("schedule.control:pause_command", "stop firing pipelines until they are unpaused"),
+        "unpause": LazyCommand("schedule.control:unpause_command", "fire paused pipelines again"),
+        "send": LazyCommand("schedule.control:send_command", "send a message that fires workflows"),
+        "freshness-check": LazyCommand("schedule.freshness_check", "check that every pipeline meets its freshness_sla"),
+        "gaps": LazyCommand("schedule.gaps", "show which windows of a pipeline are loaded, and which are missing"),
     },
     "Stream": {
-        "consume": LazyCommand(f"{_HOME}.stream.consume", "run a stream until it is stopped"),
-        "consume-list": LazyCommand(
-            f"{_HOME}.stream.consume", "list the streams of a module", attribute="list_command"
-        ),
-        "stream": LazyCommand(
-            f"{_HOME}.stream.stream", "show the status of streams; stop, rewind and repair one", attribute="group"
-        ),
-        "dlq": LazyCommand(
-            f"{_HOME}.stream.dlq", "manage the messages that a stream could not process", attribute="group"
-        ),
+        "consume": LazyCommand("stream.consume", "run a stream until it is stopped"),
+        "consume-list": LazyCommand("stream.consume:list_command", "list the streams of a module"),
+        "stream": LazyCommand("stream.stream:group", "show the status of streams; stop, rewind and repair one"),
+        "dlq": LazyCommand("stream.dlq:group", "manage the messages that a stream could not process"),
     },
     "Inspect": {
-        "status": LazyCommand(f"{_HOME}.inspect.status", "show each pipeline's last run, next due time and attempts"),
-        "runs": LazyCommand(f"{_HOME}.inspect.runs", "show and control the run history", attribute="group"),
-        "logs": LazyCommand(f"{_HOME}.inspect.logs", "show what a run printed and logged"),
+        "status": LazyCommand("inspect.status", "show each pipeline's last run, next due time and attempts"),
+        "runs": LazyCommand("inspect.runs:group", "show and control the run history"),
+        "logs": LazyCommand("inspect.logs", "show what a run printed and logged"),
     },
     "Set up": {
-        "connections": LazyCommand(f"{_HOME}.setup.connections", "list, check and set connections", attribute="group"),
-        "secrets": LazyCommand(
-            f"{_HOME}.setup.secrets", "check whether references to secrets can be resolved", attribute="group"
-        ),
-        "backends": LazyCommand(f"{_HOME}.setup.backends", "list the systems that flow can read and write"),
-        "engine": LazyCommand(f"{_HOME}.setup.engine", "keep a Spark process ready for short runs", attribute="group"),
-        "cluster": LazyCommand(
-            f"{_HOME}.setup.cluster", "manage a Spark cluster on this machine, for trials", attribute="group"
-        ),
-        "doctor": LazyCommand(f"{_HOME}.setup.doctor", "check everything that a run needs"),
-        "version": LazyCommand(f"{_HOME}.setup.version", "show the versions of flow, Python and pyspark"),
+        "connections": LazyCommand("setup.connections:group", "list, check and set connections"),
+        "secrets": LazyCommand("setup.secrets:group", "check whether references to secrets can be resolved"),
+        "backends": LazyCommand("setup.backends", "list the systems that flow can read and write"),
+        "engine": LazyCommand("setup.engine:group", "keep a Spark process ready for short runs"),
+        "cluster": LazyCommand("setup.cluster:group", "manage a Spark cluster on this machine, for trials"),
+        "doctor": LazyCommand("setup.doctor", "check everything that a run needs"),
+        "version": LazyCommand("setup.version", "show the versions of flow, Python and pyspark"),
     },
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
@@ -185,7 +168,7 @@ def _print_engine_hint(output: Output) -> None:
     client = sys.modules.get("ematix_flow.engine.warm.client")
     engine = client.engine_started_here() if client is not None else None
     if engine is not None:
-        idle = format_duration(int(engine.idle_seconds * 1000))
+        idle = format_seconds(engine.idle_seconds)
         output.info(
             f"engine {engine.pid} stays ready for {idle} · stop it: flow engine stop · "
             "never keep one: EMATIX_FLOW_KEEP_WARM=0"

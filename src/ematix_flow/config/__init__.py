@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.config.connection_writer import parse_assignment, set_connection
 from ematix_flow.config.resolve import ListedConnection, ResolvedConnection, list_connections, list_entries, resolve_dsn
-from ematix_flow.foundation.lazy_exports import lazy_exports
+from ematix_flow.foundation.names import lazy_exports
 
 if TYPE_CHECKING:
     from ematix_flow.api.connect import check_connection, connect

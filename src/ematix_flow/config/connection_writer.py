@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ematix_flow.config import files, toml_writer
+from ematix_flow.config import files
+from ematix_flow.config.toml_lines import split_key
+from ematix_flow.config.toml_writer import toml_document
 from ematix_flow.declare.connections import from_fields
 from ematix_flow.foundation.errors import ConfigError, MissingSecret
 
@@ -26,12 +28,12 @@ def set_connection(name: str, value: str | Mapping[str, object]) -> Path:
     entry = _entry(name, value, before=file)
     with contextlib.suppress(MissingSecret):  # a variable may be exported later; everything else must be valid now
         from_fields(name, entry)
-    before = file.text if file else ""
-    wanted = _merged_data(file.data if file else {}, name, entry)
+    before, data = (file.text, file.data) if file else ("", {})
+    wanted = {**data, "connections": {**data.get("connections", {}), name: entry}}
     path = files.user_file()
     text = _edited_text(before, name, entry)
     if not _reads_back(text, wanted):
-        text = _document(wanted)
+        text = toml_document(wanted)  # the file cannot be edited line by line
     _write_privately(path, text)
     return path
 
@@ -70,13 +72,9 @@ def _entry(name: str, value: str | Mapping[str, object], *, before: files.Config
     return {**before.entry(name), **fields}
 
 
-def _merged_data(data: Mapping[str, Any], name: str, entry: Mapping[str, object]) -> dict[str, Any]:
-    return {**data, "connections": {**data.get("connections", {}), name: dict(entry)}}
-
-
 def _edited_text(text: str, name: str, entry: Mapping[str, object]) -> str:
     """Return the text with the block of this connection replaced, or with a new block at its end."""
-    block = _table(("connections", name), entry)
+    block = toml_document({"connections": {name: entry}})
     lines = text.splitlines(keepends=True)
     start = next((at for at, line in enumerate(lines) if _is_header(line, name)), None)
     if start is None:
@@ -90,7 +88,7 @@ def _edited_text(text: str, name: str, entry: Mapping[str, object]) -> str:
 
 def _is_header(line: str, name: str) -> bool:
     stripped = line.partition("]")[0].strip()
-    return stripped.startswith("[") and files.split_key(stripped.lstrip("[")) == ("connections", name)
+    return stripped.startswith("[") and split_key(stripped.lstrip("[")) == ("connections", name)
 
 
 def _belongs_below(line: str) -> bool:
@@ -103,27 +101,6 @@ def _reads_back(text: str, wanted: Mapping[str, Any]) -> bool:
         return files.parse(text, path=files.user_file(), shown="the new file") == wanted
     except ConfigError:
         return False
-
-
-def _document(data: Mapping[str, Any]) -> str:
-    """Return the whole file written anew, for files that cannot be edited line by line."""
-    top = {key: value for key, value in data.items() if not isinstance(value, Mapping)}
-    tables = [_tables((key,), value) for key, value in data.items() if isinstance(value, Mapping)]
-    return "\n".join([text for text in (_pairs(top), *tables) if text])
-
-
-def _tables(path: tuple[str, ...], table: Mapping[str, Any]) -> str:
-    own = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
-    below = [_tables((*path, key), value) for key, value in table.items() if isinstance(value, Mapping)]
-    return "\n".join([*([_table(path, own)] if own or not below else []), *below])
-
-
-def _table(path: tuple[str, ...], values: Mapping[str, object]) -> str:
-    return f"[{'.'.join(map(toml_writer.toml_key, path))}]\n{_pairs(values)}"
-
-
-def _pairs(values: Mapping[str, object]) -> str:
-    return "".join(f"{toml_writer.toml_key(key)} = {toml_writer.toml_value(value)}\n" for key, value in values.items())
 
 
 def _write_privately(path: Path, text: str) -> None:

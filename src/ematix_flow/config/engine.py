@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from ematix_flow.config import files
 from ematix_flow.foundation.errors import ConfigError
-from ematix_flow.foundation.names import did_you_mean
 
 TABLE = "engine"
 KEEP_WARM_VARIABLE = "EMATIX_FLOW_KEEP_WARM"
@@ -34,7 +33,7 @@ class EngineConfig:
 
 def engine_config() -> EngineConfig:
     """Return the settings: environment over the project's file over the user's; raise ConfigError for a wrong value."""
-    configured = _in_file(files.read_project()) or _in_file(files.read_user()) or EngineConfig()
+    configured = next(filter(None, map(_in_file, files.configuration_files())), EngineConfig())
     keep, reorder = _switch_from_environment(KEEP_WARM_VARIABLE), _switch_from_environment(REORDER_JOINS_VARIABLE)
     if keep is not None:
         configured = replace(configured, keep_warm=keep, origin=KEEP_WARM_VARIABLE)
@@ -63,16 +62,11 @@ def parse_seconds(text: str) -> float | None:
     return float(match[1]) * _UNITS[match[2]] if match else None
 
 
-def _in_file(file: files.ConfigFile | None) -> EngineConfig | None:
-    table = file.data.get(TABLE) if file is not None else None
-    if file is None or table is None:
+def _in_file(file: files.ConfigFile) -> EngineConfig | None:
+    table = file.table(TABLE, hint="write [engine] and below it keep_warm = false")
+    if table is None:
         return None
-    if not isinstance(table, Mapping):
-        raise ConfigError(f"{file.shown}: {TABLE} is not a table", hint="write [engine] and below it keep_warm = false")
-    for name in table:
-        if name not in _KEYS:
-            where = file.place((TABLE, str(name)))
-            raise ConfigError(f"{file.shown}: [engine] has no {name!r}", where=where, hint=did_you_mean(name, _KEYS))
+    file.check_keys(table, _KEYS, TABLE)
     keep, reorder = _switch(file, table, "keep_warm"), _switch(file, table, "reorder_joins")
     return EngineConfig(
         keep,

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ematix_flow.config.toml_lines import Path as TomlPath
+from ematix_flow.config.toml_lines import TomlLines
 from ematix_flow.declare.connections.base import UnquotedLocation
 from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.names import did_you_mean
 
 PROJECT_FILE = ".ematix-flow.toml"
 USER_FILE = "connections.toml"
 
 _toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-_HEADER = re.compile(r"^\s*\[(?!\[)\s*(?P<path>[^\[\]]+?)\s*\]\s*(?:#.*)?$")
 _CLOCK_NS = 100_000_000
 """Longer than the resolution of file system timestamps."""
 _read: dict[Path, tuple[tuple[int, ...], ConfigFile]] = {}
-_KEY_PART = re.compile(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+))\s*(?:\.|$)")
+_command: ContextVar[dict[Path, ConfigFile | None] | None] = ContextVar("command", default=None)
+"""The files that the current command has read; None outside of `reading_once`."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,14 +43,7 @@ class ConfigFile:
     @property
     def connections(self) -> Mapping[str, Any]:
         """Return the entries below `[connections]`."""
-        table = self.data.get("connections", {})
-        if not isinstance(table, Mapping):
-            raise ConfigError(
-                f"{self.shown}: connections is not a table",
-                where=self.place(("connections",)),
-                hint='write [connections.warehouse] and below it url = "…"',
-            )
-        return table
+        return self.table("connections", hint='write [connections.warehouse] and below it url = "…"') or {}
 
     def entry(self, name: str) -> Mapping[str, object]:
         """Return the entry of one connection; a bare text counts as its url."""
@@ -59,21 +58,27 @@ class ConfigFile:
             )
         return entry
 
-    def line(self, keys: tuple[str, ...]) -> int:
-        """Return the line of a table's header, or of a key inside its table; 1 if it cannot be determined."""
-        table: tuple[str, ...] = ()
-        for number, line in enumerate(self.text.splitlines(), start=1):
-            header = _HEADER.match(line)
-            if header:
-                table = split_key(header["path"])
-            assigned = "" if header else line.partition("=")[0] if "=" in line else ""
-            if keys in (table, (*table, *split_key(assigned))) and (header or assigned):
-                return number
-        return 1
+    def table(self, name: str, *, hint: str) -> Mapping[str, Any] | None:
+        """Return a table of the top level, None if there is none; raise ConfigError if the value is no table."""
+        table = self.data.get(name)
+        if table is not None and not isinstance(table, Mapping):
+            raise ConfigError(f"{self.shown}: {name} is not a table", where=self.place((name,)), hint=hint)
+        return table
 
-    def place(self, keys: tuple[str, ...]) -> UnquotedLocation:
-        """Return the same as a location for an error."""
-        return UnquotedLocation(str(self.path), self.line(keys))
+    def check_keys(self, table: Mapping[str, Any], known: Sequence[str], *path: str) -> None:
+        """Raise ConfigError, with the line and the nearest name, if the table at the path has an unknown key."""
+        for name in table:
+            if name not in known:
+                what = f"{self.shown}: [{'.'.join(path)}] has no key {name!r}"
+                raise ConfigError(what, where=self.place((*path, name)), hint=did_you_mean(name, known))
+
+    def place(self, path: TomlPath) -> UnquotedLocation:
+        """Return the location of a table's header or of a key, for an error."""
+        return UnquotedLocation(str(self.path), self._lines.line(path))
+
+    @functools.cached_property
+    def _lines(self) -> TomlLines:
+        return TomlLines(self.text)
 
 
 def project_file() -> Path:
@@ -96,11 +101,36 @@ def read_user() -> ConfigFile | None:
     return read(user_file(), shown=f"~/.ematix-flow/{USER_FILE}")
 
 
-def read(path: Path, *, shown: str) -> ConfigFile | None:
-    """Return a TOML file, None if there is none; raise ConfigError with its line if it is malformed.
+@contextmanager
+def reading_once() -> Iterator[None]:
+    """Read each file at most once inside the block: the work of one command has one configuration."""
+    token = _command.set({})
+    try:
+        yield
+    finally:
+        _command.reset(token)
 
-    A command reads its files in many places. Each file is parsed once, and again only after a change.
-    """
+
+def configuration_files() -> Iterator[ConfigFile]:
+    """Yield the project's file, then the user's, each if it exists; a file is read when it is its turn."""
+    for read_file in (read_project, read_user):
+        file = read_file()
+        if file is not None:
+            yield file
+
+
+def read(path: Path, *, shown: str) -> ConfigFile | None:
+    """Return a TOML file, None if there is none; raise ConfigError with its line if it is malformed."""
+    known = _command.get()
+    if known is None:
+        return _read_changed(path, shown)
+    if path not in known:
+        known[path] = _read_changed(path, shown)
+    return known[path]
+
+
+def _read_changed(path: Path, shown: str) -> ConfigFile | None:
+    """Return a file, which is parsed again only after a change."""
     try:
         stamp = _stamp(path)
         known = _read.get(path)
@@ -141,12 +171,3 @@ def parse(text: str, *, path: Path, shown: str) -> Mapping[str, Any]:
             hint=f"correct line {line} of {shown}",
         ) from None
     return data
-
-
-def split_key(path: str) -> tuple[str, ...]:
-    """Return the parts of a dotted TOML key.
-
-    >>> split_key('connections."raw.db"')
-    ('connections', 'raw.db')
-    """
-    return tuple(next(part for part in parts if part) for parts in _KEY_PART.findall(path) if any(parts))

@@ -50,7 +50,7 @@ def resolve(name: str | Connection) -> ResolvedConnection:
         raise WrongType(
             f"a connection is named by text, not by {type(name).__name__}", where=UnquotedLocation.of(caller())
         )
-    for look in (_in_environment, _in_project, _in_user, _in_process):
+    for look in (_in_environment, _in_files, _in_process):
         resolved = look(name)
         if resolved is not None:
             return resolved
@@ -77,7 +77,7 @@ def list_entries() -> list[ListedConnection]:
 
 def known_names() -> Iterator[str]:
     """Yield the names that `resolve()` finds, from all sources."""
-    named = [*_names_in(files.read_project()), *_names_in(files.read_user()), *registered_connections()]
+    named = [name for file in files.configuration_files() for name in file.connections] + [*registered_connections()]
     yield from named
     claimed = {variable for name in named for variable in environment_variables(name)}
     for variable, value in os.environ.items():
@@ -113,17 +113,11 @@ def _in_environment(name: str) -> ResolvedConnection | None:
     return None
 
 
-def _in_project(name: str) -> ResolvedConnection | None:
-    return _in_file(files.read_project(), name)
+def _in_files(name: str) -> ResolvedConnection | None:
+    return next((_in_file(file, name) for file in files.configuration_files() if name in file.connections), None)
 
 
-def _in_user(name: str) -> ResolvedConnection | None:
-    return _in_file(files.read_user(), name)
-
-
-def _in_file(file: files.ConfigFile | None, name: str) -> ResolvedConnection | None:
-    if file is None or name not in file.connections:
-        return None
+def _in_file(file: files.ConfigFile, name: str) -> ResolvedConnection:
     place, entry = file.place(("connections", name)), file.entry(name)
     try:
         connection = from_fields(name, entry, where=place)
@@ -150,10 +144,6 @@ def _registered_at(where: Location | None) -> str:
     return f"registered at {where}" if where else "registered in this process"
 
 
-def _names_in(file: files.ConfigFile | None) -> list[str]:
-    return list(file.connections) if file else []
-
-
 def _listed_connection(name: str) -> ListedConnection:
     try:
         resolved = resolve(name)
@@ -169,12 +159,12 @@ def _raw_entry(name: str) -> tuple[str, str]:
     for variable in environment_variables(name):
         if os.environ.get(variable):
             return f"env {variable}", os.environ[variable]
-    for file in (files.read_project(), files.read_user()):
-        if file is not None and name in file.connections:
+    for file in files.configuration_files():
+        if name in file.connections:
             raw_entry = file.connections[name]
             entry = raw_entry if isinstance(raw_entry, dict) else {"url": raw_entry}
             shown = entry.get("url") or entry.get("dsn") or entry.get("kind") or ""
-            return f"{file.shown}:{file.line(('connections', name))}", str(shown)
+            return f"{file.shown}:{file.place(('connections', name)).line}", str(shown)
     return "registered in this process", ""
 
 
@@ -199,11 +189,11 @@ def _unknown(name: str) -> UnknownConnection:
 
 def _misplaced_table(name: str) -> str | None:
     """Return a hint if a table of that name is in a file, but not below `[connections]`."""
-    for file in (files.read_project(), files.read_user()):
-        for wrong in ((name,), ("connection", name)) if file else ():
-            table: object = file.data if file else {}
+    for file in files.configuration_files():
+        for wrong in ((name,), ("connection", name)):
+            table: object = file.data
             for key in wrong:
                 table = table.get(key) if isinstance(table, Mapping) else None
-            if table is not None and file is not None:
+            if table is not None:
                 return f"{file.shown} has [{'.'.join(wrong)}]; write [connections.{name}]"
     return None

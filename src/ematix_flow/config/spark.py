@@ -44,7 +44,7 @@ class SparkConfig:
 
 def spark_config() -> SparkConfig:
     """Return the values of the project's file, else of the user's."""
-    return _in_file(files.read_project()) or _in_file(files.read_user()) or SparkConfig()
+    return next(filter(None, map(_in_file, files.configuration_files())), SparkConfig())
 
 
 def spark_config_from_environment() -> SparkConfig | None:
@@ -75,12 +75,10 @@ def is_secret_setting(name: str) -> bool:
     return bool(_SECRET.search(name)) or redact.is_secret_name(name)
 
 
-def _in_file(file: files.ConfigFile | None) -> SparkConfig | None:
-    if file is None or TABLE not in file.data:
+def _in_file(file: files.ConfigFile) -> SparkConfig | None:
+    table = file.table(TABLE, hint="write [spark]")
+    if table is None:
         return None
-    table = file.data[TABLE]
-    if not isinstance(table, Mapping):
-        raise ConfigError(f"{file.shown}: {TABLE} is not a table", where=file.place((TABLE,)), hint="write [spark]")
     try:
         return SparkConfig(
             engine_options(table.get("engine"), table.get("peers")),

@@ -10,13 +10,13 @@ from ematix_flow.declare.connections import Connection
 from ematix_flow.declare.streams.options import StreamOptions, declared_sources, stream_from
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.declare.streams.targets import declared_targets
-from ematix_flow.foundation.errors import FlowError
+from ematix_flow.foundation.errors import located
 from ematix_flow.foundation.secrets import expand, references_in
 
 
 def with_resolved_connections(spec: StreamSpec) -> StreamSpec:
     """Return the same stream with connections in place of their names; references to secrets are not expanded."""
-    try:
+    with located(spec.where):
         options = StreamOptions.parse(spec.captured, spec.where)
         sources = [
             replace(source, connection=_resolved_connection(source.connection)) for source in declared_sources(options)
@@ -26,9 +26,6 @@ def with_resolved_connections(spec: StreamSpec) -> StreamSpec:
         ]
         for lookup in spec.lookups.values():
             resolve(lookup.connection)
-    except FlowError as error:
-        error.at(spec.where)
-        raise
     single = [name for name in options.set_options() if name.startswith("target_")]
     resolved_options = replace(
         options, source=None, source_query=None, sources=sources, target=None, targets=targets,

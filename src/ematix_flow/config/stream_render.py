@@ -46,12 +46,8 @@ def render(spec: StreamSpec) -> str:
     targets = [_target(target, secrets) for target in declared_targets(options)]
     data |= {"target": targets[0]} if len(targets) == 1 else {"targets": targets}
     data["transform"] = _transform(declared_options, secrets)
-    data["dlq"] = {
-        key: declared_options[keyword] for key, keyword in stream_toml.DLQ.items() if keyword in declared_options
-    }
-    data["restart"] = {
-        key: declared_options[keyword] for key, keyword in stream_toml.RESTART.items() if keyword in declared_options
-    }
+    for block, keywords in (("dlq", stream_toml.DLQ), ("restart", stream_toml.RESTART)):
+        data[block] = {key: declared_options[name] for key, name in keywords.items() if name in declared_options}
     for key in stream_toml.PARTS:
         if key in declared_options:
             data[key] = secrets.part(declared_options[key], key)

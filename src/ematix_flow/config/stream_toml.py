@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path as FilePath
 from typing import Any, NoReturn
 
 from ematix_flow.config import files
 from ematix_flow.config.object_references import import_object
-from ematix_flow.config.toml_lines import Path, TomlLines
+from ematix_flow.config.toml_lines import Path
 from ematix_flow.declare.connections import Connection, from_fields
-from ematix_flow.declare.connections.base import UnquotedLocation
 from ematix_flow.declare.connections.kinds import KINDS
 from ematix_flow.declare.endpoints import Source, Target
 from ematix_flow.declare.streams.options import ALIASES, StreamOptions, stream_from
 from ematix_flow.declare.streams.parts import CDC, Aggregation, Join, Lookup, StateStore, StreamPart, Watermark, Window
 from ematix_flow.declare.streams.placement import DELTA
 from ematix_flow.declare.streams.spec import StreamSpec
-from ematix_flow.foundation.errors import ConfigError, DeclarationError, FlowError
+from ematix_flow.foundation.errors import ConfigError, FlowError
 from ematix_flow.foundation.names import did_you_mean
 
 TOP = {
@@ -76,7 +76,6 @@ class StreamReader:
 
     def __init__(self, file: files.ConfigFile) -> None:
         self._file = file
-        self._lines = TomlLines(file.text)
         self._options: dict[str, Any] = {}
         self._paths: dict[str, Path] = {}
 
@@ -85,12 +84,12 @@ class StreamReader:
         self._read()
         if name is not None:
             self._options.setdefault("name", name)
-        where = self._place(self._paths.get("name", ()))
+        where = self._file.place(self._paths.get("name", ()))
         try:
             return stream_from(StreamOptions.parse(self._options, where, door=self._file.shown), where)
         except FlowError as error:
             path = self._path_of(str(error.facts.get("keyword", "")), error.facts.get("number"))
-            error.where = self._place(path) if path else where
+            error.where = self._file.place(path) if path else where
             raise
 
     def _path_of(self, keyword: str, number: object) -> Path:
@@ -150,10 +149,8 @@ class StreamReader:
     def _source(self, connection: Any, table: Mapping[str, Any], query: Any, path: Path) -> Source:
         if query is None:
             self._wrong(path, "a source does not say its query", hint='add query = "events"')
-        try:
+        with self._placed(path):
             return Source(connection, query, **self._read_options(table, path))
-        except DeclarationError as error:
-            raise self._placed(error, path) from None
 
     def _targets(self, data: Mapping[str, Any]) -> None:
         if "target" in data:
@@ -170,10 +167,8 @@ class StreamReader:
         options |= self._read_options(table, path)
         if "table" in options:
             options |= self._table_of(options["table"], (*path, "table"))
-        try:
+        with self._placed(path):
             return Target(connection=connection, **options)
-        except DeclarationError as error:
-            raise self._placed(error, path) from None
 
     def _read_options(self, table: Mapping[str, Any], path: Path) -> dict[str, Any]:
         """Return `csv_read_options` or `read_options.csv` (the same for json); a character may be given as its code."""
@@ -208,7 +203,7 @@ class StreamReader:
     def _transform(self, table: Mapping[str, Any]) -> None:
         if "tls" in table:
             self._wrong(("transform", "tls"), "a stream does not say how to get into a cluster",
-                        hint="that is said under [spark] in .ematix-flow.toml")  # fmt: skip
+                        hint="set it under [spark] in .ematix-flow.toml")  # fmt: skip
         self._only(table, (*TRANSFORM, *TRANSFORM_PARTS, *FUNCTIONS, "lookups"), ("transform",))
         for key, keyword in TRANSFORM.items():
             if key in table:
@@ -232,10 +227,8 @@ class StreamReader:
     def _lookup(self, name: str, value: Any, path: Path) -> Lookup:
         table = self._mapping(value, path)
         connection = self._connection(table, LOOKUP, path, default=name)
-        try:
+        with self._placed(path):
             return Lookup(connection, **{key: item for key, item in table.items() if key in LOOKUP})
-        except DeclarationError as error:
-            raise self._placed(error, path) from None
 
     def _part(self, kind: type[StreamPart], table: Mapping[str, Any], path: Path) -> StreamPart:
         """Return the Python value of a table with the same names."""
@@ -255,10 +248,8 @@ class StreamReader:
                    if one.default is dataclasses.MISSING and one.name not in options]  # fmt: skip
         if missing:
             self._wrong(path, f"[{'.'.join(map(str, path))}] does not say {missing[0]}", hint=f"add {missing[0]} = …")
-        try:
+        with self._placed(path):
             return kind(**options)
-        except DeclarationError as error:
-            raise self._placed(error, path) from None
 
     def _name_join_sources(self) -> None:
         """Replace source names in a join by their queries: a join may also refer to its sources by name."""
@@ -269,10 +260,8 @@ class StreamReader:
         known = set(queries.values())
         sides = {side: getattr(join, side) for side in ("left_source", "right_source")}
         renamed = {side: queries[named] for side, named in sides.items() if named not in known and named in queries}
-        try:
+        with self._placed(("transform", "join")):
             self._options["join"] = dataclasses.replace(join, **renamed)
-        except DeclarationError as error:
-            raise self._placed(error, ("transform", "join")) from None
 
     # Connections -----------------------------------------------------------------------------------------------------
 
@@ -307,10 +296,10 @@ class StreamReader:
             if isinstance(item, Mapping):
                 entry[field] = self._inline(item, (*path, field), f"{default}_{field}")
         try:
-            return from_fields(str(fields.get("name") or default), entry, where=self._place(path))
+            return from_fields(str(fields.get("name") or default), entry, where=self._file.place(path))
         except ConfigError as error:
             wrong = str(error.facts.get("field"))
-            error.where = self._place((*path, wrong) if wrong in entry else path)
+            error.where = self._file.place((*path, wrong) if wrong in entry else path)
             raise
 
     # Errors ----------------------------------------------------------------------------------------------------------
@@ -345,31 +334,28 @@ class StreamReader:
         return [self._mapping(one, (key, number)) for number, one in enumerate(entries)]
 
     def _imported(self, reference: Any, path: Path) -> Any:
-        try:
+        with self._placed(path):
             return import_object(reference)
+
+    @contextmanager
+    def _placed(self, path: Path) -> Iterator[None]:
+        """Set the location of an error of the block to the line of the field that it is about."""
+        try:
+            yield
         except FlowError as error:
-            raise self._placed(error, path) from None
-
-    def _placed(self, error: FlowError, path: Path) -> FlowError:
-        """Return the error with the line of the field that it is about."""
-        field = str(error.facts.get("field", ""))
-        error.where = self._place((*path, NAMES.get(field, field)) if field else path)
-        return error
-
-    def _place(self, path: Path) -> UnquotedLocation:
-        return UnquotedLocation(str(self._file.path), self._lines.line(path))
+            field = str(error.facts.get("field", ""))
+            error.where = self._file.place((*path, NAMES.get(field, field)) if field else path)
+            raise
 
     def _wrong(self, path: Path, what: str, *, hint: str) -> NoReturn:
-        raise ConfigError(f"{self._file.shown}: {what}", where=self._place(path), hint=hint)
+        raise ConfigError(f"{self._file.shown}: {what}", where=self._file.place(path), hint=hint)
 
 
 def _with_characters(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options with character codes replaced by characters, in the options that take one."""
-    return {
-        key: chr(item) if key in ("delimiter", "quote", "escape", "comment") and _is_number(item) else item
+    codes = {
+        key: chr(item)
         for key, item in options.items()
+        if key in ("delimiter", "quote", "escape", "comment") and type(item) is int and 0 <= item < 128
     }
-
-
-def _is_number(item: Any) -> bool:
-    return isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 128
+    return {**options, **codes}

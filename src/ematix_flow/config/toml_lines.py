@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ematix_flow.config.files import split_key
-
 Path = tuple[str | int, ...]
 """Keys from the top; a number is an index in an array of tables."""
 
@@ -14,6 +12,7 @@ _ARRAY = re.compile(r"\s*\[\[([^\[\]]+)\]\]")
 _TABLE = re.compile(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?$")
 _KEY = re.compile(r"\s*((?:\"[^\"]*\"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:\"[^\"]*\"|'[^']*'|[\w-]+))*)\s*=(.*)")
 _LONG_STRING = re.compile(r"\"\"\"|'''")
+_KEY_PART = re.compile(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+))\s*(?:\.|$)")
 
 
 class TomlLines:
@@ -61,6 +60,15 @@ class TomlLines:
         array: Path = (*self._inside(keys[:-1]), keys[-1])
         self._arrays[array] = self._arrays.get(array, -1) + 1
         return (*array, self._arrays[array])
+
+
+def split_key(path: str) -> tuple[str, ...]:
+    """Return the parts of a dotted TOML key.
+
+    >>> split_key('connections."raw.db"')
+    ('connections', 'raw.db')
+    """
+    return tuple(next(part for part in parts if part) for parts in _KEY_PART.findall(path) if any(parts))
 
 
 def _outside_strings(text: str) -> Iterator[tuple[int, str]]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ematix_flow.contract.checks import CheckResult
 from ematix_flow.contract.ddl import DdlStep, TableState
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.contract.shape import TargetShape
-from ematix_flow.contract.stream import BrokerSinkMaker, ListenerMaker, StreamSourceMaker
+from ematix_flow.contract.state import StateBackendMaker
+from ematix_flow.contract.stream import BrokerSinkMaker, LetterTopicMaker, ListenerMaker, StreamSourceMaker
 from ematix_flow.contract.write import Stage, WriteJob, WriteResult, WriteSession
+from ematix_flow.declare.connections.base import Connection
 from ematix_flow.declare.loads import LoadSpec
+from ematix_flow.declare.quality.checks import Check
 from ematix_flow.declare.types import Column, ColumnType
 
 if TYPE_CHECKING:
@@ -35,6 +41,26 @@ class BatchSource(Protocol):
         """Return the rows as a lazy dataframe; resources needed while it is read are registered on `open_until`."""
 
 
+class DeclaredColumns(ABC):
+    """A capability of a batch source: it can read untyped text by the declared types."""
+
+    @abstractmethod
+    def declare(self, columns: Sequence[Column]) -> None:
+        """Use these types for columns that are only cast to them; called before `plan`."""
+
+
+class SparkSqlSource(ABC):
+    """A capability of a batch source of a lake: facts about a query that need no session."""
+
+    @abstractmethod
+    def weighs_little(self, query: str) -> bool:
+        """Return whether all tables of a query are small; False if one of them is not found."""
+
+    def plan_without_spark(self, query: str, *, parallelism: int) -> ReadPlan | None:
+        """Return the plan of a query; None where only Spark can make it."""
+        return None
+
+
 class SqlClient(Protocol):
     """A plain session with the system, for user functions, checks and post-load SQL."""
 
@@ -51,6 +77,29 @@ class SqlClient(Protocol):
         """Close the session."""
 
 
+class SqlText(Protocol):
+    """The SQL of a database, for tables beside those of loads, such as dead letters."""
+
+    def quote(self, identifier: str) -> str:
+        """Return the quoted identifier."""
+
+    def names(self, columns: Sequence[str]) -> str:
+        """Return the quoted names, joined by commas."""
+
+    def relation(self, schema: str, table: str) -> str:
+        """Return the table's full name, quoted."""
+
+    def text_literal(self, value: str) -> str:
+        """Return a text literal."""
+
+    def instant(self, moment: datetime) -> str:
+        """Return a literal of a TimestampTZ column."""
+
+    def create_table(self, relation: str, columns: Sequence[Column], *, primary_key: Sequence[str],
+                     unique: Sequence[Sequence[str]] = ()) -> str:  # fmt: skip
+        """Return a CREATE TABLE with keys."""
+
+
 class BatchSink(Protocol):
     """A writer of loads: open, stage, publish in one step, settle the history."""
 
@@ -62,6 +111,9 @@ class BatchSink(Protocol):
 
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
         """Fill a stage from a Spark dataframe; readers do not see it yet."""
+
+    def check(self, job: WriteJob, stage: Stage, checks: Sequence[Check]) -> list[CheckResult]:
+        """Return one result per check, computed from the rows of the stage; the source is not read again."""
 
     def publish(self, job: WriteJob, stage: Stage, write_session: WriteSession) -> WriteResult:
         """Make the stage visible together with the commit token; a dry run only counts and changes nothing."""
@@ -77,13 +129,24 @@ class BatchSink(Protocol):
     def refused(self, job: WriteJob, error: str) -> None:
         """Record a history entry for a run that failed before the target was opened."""
 
+    def record_transform(self, run_id: str, *, parent: str, pipeline: str, step: str, error: str | None,
+                         metrics: str | None, started_at: datetime) -> None:  # fmt: skip
+        """Record one post-load transform in the history."""
+
     def last_sequence(self, writer: str) -> int | None:
         """Return the sequence of a writer's last commit, None when it never published."""
 
+    def last_sequences(self, schema: str, table: str, *, prefix: str, suffix: str) -> Mapping[str, int]:
+        """Return the last sequence of every writer of a table whose name begins and ends so."""
 
-class QueryStage(Protocol):
-    """A sink that can fill its stage from a query inside the same system."""
+    def has_database(self) -> bool:
+        """Return False where connecting would create the database."""
 
+
+class QueryStage(ABC):
+    """A capability of a batch sink: it can fill its stage from a query inside the same system."""
+
+    @abstractmethod
     def stage_query(self, job: WriteJob, query: str) -> Stage:
         """Fill the stage with INSERT … SELECT; rows do not leave the system."""
 
@@ -96,6 +159,9 @@ class DdlPlanner(Protocol):
 
     def apply(self, shape: TargetShape, steps: Sequence[DdlStep]) -> None:
         """Execute the steps."""
+
+    def unique_groups(self, shape: TargetShape) -> list[tuple[str, ...]] | None:
+        """Return the columns of every UNIQUE constraint of an existing table; None where the system has none."""
 
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
         """Return the steps as statements of the system's own language."""
@@ -122,8 +188,10 @@ class Backend:
 
     name: str
     title: str
-    connection_types: tuple[type, ...]
+    connection_types: tuple[type[Connection], ...]
     dialect: str = ""
+    is_lake: bool = False
+    """Whether Spark itself reads and changes its tables, so that its queries are Spark SQL and need a session."""
     strategies: frozenset[str] = frozenset()
     delivery: str = EFFECTIVELY_ONCE
     published_by: str = "one transaction"
@@ -135,6 +203,8 @@ class Backend:
     batch_sink: Callable[[Any], BatchSink] | None = None
     ddl: Callable[[Any], DdlPlanner] | None = None
     client: Callable[[Any], SqlClient] | None = None
+    sql: Callable[[Any], SqlText] | None = None
+    """The SQL of a database that can hold the dead letters of streams, which need merge and `client` as well."""
     identity: Callable[[Any], tuple[str, ...]] | None = None
     tasks_reading: TaskResources = TaskResources()
     tasks_writing: TaskResources = TaskResources()
@@ -142,6 +212,10 @@ class Backend:
     """Whether only one process at a time can write, so that parallel loads would only wait for each other."""
     stream_source: StreamSourceMaker | None = None
     broker_sink: BrokerSinkMaker | None = None
+    dead_letter_topic: LetterTopicMaker | None = None
+    """Makes the access to a topic with the dead letters of streams that read this broker."""
+    state_backend: StateBackendMaker | None = None
+    """Makes the store for the state of windows, sessions and joins of a stream."""
     listener: ListenerMaker | None = None
     """Makes the listener for messages that trigger workflows."""
     stream_delivery: str = ""

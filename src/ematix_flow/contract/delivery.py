@@ -8,7 +8,7 @@ from ematix_flow.contract.stream import AT_LEAST_ONCE, EXACTLY_ONCE
 MEANINGS = {
     "once": "effectively once. Rows and token are published in one step: whatever is killed, every row is visible once. "
     "Messages of RabbitMQ and Pub/Sub are recognised by their message id; one without an id that the broker delivers "
-    "again, because it never heard the acknowledgement, is another message",
+    "again, because it did not receive the acknowledgement, is another message",
     "exactly": 'exactly once for readers that read committed messages only, with `delivery="exactly_once"`: each input '
     "partition has a transaction of its own that carries the offsets; at least once otherwise",
     "at least": "at least once. After a crash the messages of one micro-batch may be sent again, each with the id that it "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -26,12 +27,14 @@ class ArrowParts:
     translate: Callable[[Exception], FlowError]
 
 
-class ArrowSource(Protocol):
-    """A source whose parts can be read without Spark rows."""
+class ArrowSource(ABC):
+    """A capability of a batch source: its parts can be read without Spark rows."""
 
+    @abstractmethod
     def arrow_columns(self, plan: ReadPlan) -> Carried | str:
         """Return the columns of the parts, or the reason (a text) why this read has no parts."""
 
+    @abstractmethod
     def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
         """Return the parts; resources needed while they are read are registered on `open_until`."""
 
@@ -50,11 +53,13 @@ class TaskInput(Protocol):
         """Call `func` once per task."""
 
 
-class ArrowStage(Protocol):
-    """A sink whose tasks accept Arrow batches of exactly the declared columns."""
+class ArrowStage(ABC):
+    """A capability of a batch sink: its tasks accept Arrow batches of exactly the declared columns."""
 
+    @abstractmethod
     def arrow_obstacle(self, job: WriteJob) -> str | None:
         """Return the reason why this load needs Spark rows, None when it does not."""
 
+    @abstractmethod
     def stage_arrow(self, job: WriteJob, tasks: TaskInput) -> Stage:
         """Fill the stage; readers do not see it yet."""

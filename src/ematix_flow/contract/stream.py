@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ematix_flow.declare.message import Message
+from ematix_flow.foundation.clock import now
+from ematix_flow.foundation.errors import FlowError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +30,10 @@ ENVELOPE = (
 
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
+EARLIEST, LATEST = "earliest", "latest"
+FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=timezone.utc)
+LETTER_HEADER = "ematix-"
+"""The prefix of the headers that a dead letter in a topic has beside those of its message."""
 
 Offsets = Mapping[str, Any]
 """A source's position as stored in the checkpoint: JSON in the source's own format."""
@@ -74,7 +82,10 @@ class LostRows:
 
 
 class StreamSource(Protocol):
-    """A provider of streaming dataframes: of envelopes (a broker), or of rows (a lake)."""
+    """A provider of streaming dataframes: of envelopes (a broker), or of rows (a lake).
+
+    A source inherits from it; the methods with a body suit most sources.
+    """
 
     envelopes: bool
 
@@ -86,18 +97,51 @@ class StreamSource(Protocol):
 
     def committed(self, read: StreamRead, end: Offsets) -> None:
         """Report to the broker that a batch ending at these offsets is in the targets and in the checkpoint."""
+        return  # where only the checkpoint records them
 
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
         """Return the lag of each part after these offsets."""
 
     def lost(self, read: StreamRead, end: Offsets) -> Sequence[LostRows]:
-        """Return the rows that the source deleted before they were read."""
+        """Return the rows that the source deleted before they were read; none where it deletes no unread rows."""
+        return ()
 
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
         """Return the offsets from which to read everything since a moment; raise Unsupported if that is impossible."""
 
     def close(self) -> None:
         """Release the resources that the source holds in this process."""
+        return
+
+    def has_more(self, read: StreamRead) -> bool:
+        """Return whether a drain that takes only a part of the data per query has left some."""
+        return False
+
+    def translated(self, exc: BaseException) -> FlowError | None:
+        """Return the FlowError for the exception that ended a query; None when it is not about this source."""
+        return None
+
+    def is_loss_error(self, exc: BaseException) -> bool:
+        """Return whether a query ended because unread rows are gone."""
+        return False
+
+    def position(self, read: StreamRead, word: str) -> tuple[str, Offsets]:
+        """Return the start for `earliest` or `latest`, and its offsets.
+
+        The end is fixed now, so that rows that come meanwhile are not skipped.
+        """
+        if word == EARLIEST:
+            return EARLIEST, self.offsets_at(read, FIRST_MOMENT)
+        offsets = self.offsets_at(read, now())
+        return json.dumps(offsets, sort_keys=True), offsets
+
+    def names(self, read: StreamRead) -> Collection[str]:
+        """Return the names by which offsets of several sources are identified as those of this one."""
+        return (read.query,)
+
+    def rewound(self, read: StreamRead, offsets: Offsets) -> None:
+        """Report the offsets of a rewind to the broker, where its own tools show them."""
+        return
 
 
 @dataclass(frozen=True)
@@ -125,6 +169,29 @@ class BrokerSink(Protocol):
     def send(self, job: BrokerJob, frame: DataFrame) -> int:
         """Send every row, wait for the broker's acknowledgements, and return the number of rows sent."""
 
+    def max_message_bytes(self, place: str, *, exactly_once: bool = False) -> int | None:
+        """Return the maximum size of key, value and headers together; None where the broker does not report one."""
+
+
+Partition = tuple[str, int]
+"""A topic and a number."""
+
+
+class TransactionTokens(ABC):
+    """A capability of a broker sink: its transactions carry offsets of the source, each with its micro-batch."""
+
+    @abstractmethod
+    def committed_partitions(self, job: BrokerJob) -> Collection[Partition]:
+        """Return the source partitions whose rows of this batch an earlier attempt sent; that attempt is fenced."""
+
+    @abstractmethod
+    def last_sent(self, group: str, writer: str, ends: Offsets) -> Mapping[Partition, tuple[int, int]]:
+        """Return the last batch of a writer in each partition of its source, and the offset that it reached."""
+
+    @abstractmethod
+    def writers(self, group: str) -> Sequence[str]:
+        """Return the writers whose tokens the cluster holds for streams that read with this group."""
+
 
 StreamSourceMaker = Callable[[Any], StreamSource]
 BrokerSinkMaker = Callable[[Any], BrokerSink]
@@ -145,3 +212,59 @@ class MessageListener(Protocol):
 
 ListenerMaker = Callable[[Any, str, str], MessageListener]
 """Makes a listener from a connection, a topic or queue, and the name under which it registers with the broker."""
+
+
+@dataclass(frozen=True)
+class TopicLetter:
+    """A dead letter as a message of a topic."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    at: datetime
+
+    def header(self, name: str) -> str | None:
+        """Return the value of one of our headers; None where it is missing or empty."""
+        header_value = next((value for key, value in self.headers if key == f"{LETTER_HEADER}{name}"), None)
+        return header_value.decode("utf-8", "replace") if header_value else None
+
+    @property
+    def own_headers(self) -> list[tuple[str, bytes | None]]:
+        """Return the headers that the message had originally."""
+        return [(key, value) for key, value in self.headers if not key.startswith(LETTER_HEADER)]
+
+
+class LetterTopic(Protocol):
+    """The dead letters of one stream in a topic."""
+
+    topic: str
+
+    def newest(self, limit: int) -> list[TopicLetter]:
+        """Return up to `limit` letters, the newest first."""
+
+    def get(self, partition: int, offset: int) -> TopicLetter | None:
+        """Return the letter at an offset; None where there is none."""
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many offsets the topic holds, and how many of them were not sent back yet."""
+
+    def skip_pending(self) -> int:
+        """Let replays begin behind the newest letter; return the number of offsets skipped."""
+
+    def drop(self, before: datetime | None) -> int:
+        """Delete all messages, or those older than `before`; return the number of offsets deleted."""
+
+    def resend(self, letters: Sequence[TopicLetter]) -> int:
+        """Send these letters to their source again, even if they were sent before; return their number."""
+
+    def resend_pending(self, most: int | None = None) -> int:
+        """Send pending letters to their source, each once whatever fails; return their number."""
+
+    def close(self) -> None:
+        """Close the sessions."""
+
+
+LetterTopicMaker = Callable[[Any, str, str, str], LetterTopic]
+"""Makes the access to a topic of dead letters from a connection, the topic, the stream's name and its source query."""

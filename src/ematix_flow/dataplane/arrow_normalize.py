@@ -11,8 +11,8 @@ from ematix_flow.dataplane.type_mapping import arrow_schema, column_type
 from ematix_flow.declare.normalizers.normalizers import Derive, EmailNormalize, Lower, Sql, Upper
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import Text
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.lazy_imports import pa
-from ematix_flow.foundation.packages import require_package
 from ematix_flow.sql.expressions import CannotRender, normalized_select, quote, render_chain
 
 # Engines differ on letters like İ and a final Σ: both lanes must give the same values.
@@ -76,7 +76,7 @@ def column_adding_query(chains: Mapping[str, tuple[str, Sequence[object]]], inpu
 
 def added_columns(query: str, input_columns: Carried) -> Carried:
     """Return the columns that such a query adds, with their types."""
-    require_package("duckdb", what="a normalizer on Arrow batches", extra="duckdb")
+    require_driver("duckdb", needed_by="a normalizer on Arrow batches", package="duckdb", extra="duckdb")
     existing = {name for name, _ in input_columns}
     return tuple(
         (field.name, (column_type(field.type) or Text()))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.table import ManagedTable
-from ematix_flow.foundation.errors import DeclarationError
-from ematix_flow.foundation.location import caller
+from ematix_flow.foundation.errors import DeclarationError, check_choice
 from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.foundation.signatures import at_callers_line
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import Connection
@@ -83,12 +83,9 @@ class Target:
     handle_deletes: str | None = None
     column_map: Mapping[str, str] | None = None
 
+    @at_callers_line
     def __post_init__(self) -> None:
-        try:
-            _check_file_options(self)
-        except DeclarationError as exc:
-            exc.at(caller())
-            raise
+        _check_file_options(self)
 
     @property
     def target_class(self) -> type[ManagedTable] | None:
@@ -113,15 +110,11 @@ class Target:
 def _check_file_options(target: Target) -> None:
     file_format = _format_of(target)
     if target.parquet_compression is not None:
-        if target.parquet_compression not in PARQUET_COMPRESSIONS:
-            raise DeclarationError(
-                f"parquet_compression={target.parquet_compression!r} is not known",
-                hint=did_you_mean(str(target.parquet_compression), PARQUET_COMPRESSIONS),
-            )
+        check_choice("parquet_compression", target.parquet_compression, PARQUET_COMPRESSIONS)
         _only_for("parquet_compression", "parquet", file_format)
     for name in ("csv_delimiter", "csv_quote", "csv_escape"):
         value = getattr(target, name)
-        if value is not None and (not isinstance(value, str) or len(value) != 1 or not value.isascii()):
+        if value is not None and not _is_one_character(value):
             raise DeclarationError(f"{name} takes one ASCII character, not {value!r}")
     for name in ("csv_delimiter", "csv_header", "csv_quote", "csv_escape", "csv_null_value", "csv_read_options"):
         if getattr(target, name) is not None:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
-from ematix_flow.foundation.errors import DeclarationError
-from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.foundation.errors import DeclarationError, check_choice
 
 AUTO, LOCAL, DISTRIBUTED, SAIL = "auto", "local", "distributed", "sail"
 ENGINES = (AUTO, LOCAL, DISTRIBUTED, SAIL)
@@ -29,8 +28,8 @@ class EngineOptions:
 
 def engine_options(engine: object, peers: object) -> EngineOptions:
     """Check the keywords `engine=` and `peers=` of any declaration or configuration, and return them as one value."""
-    if engine is not None and engine not in ENGINES:
-        raise DeclarationError(f"engine={engine!r} is not known", hint=did_you_mean(str(engine), ENGINES))
+    if engine is not None:
+        check_choice("engine", engine, ENGINES)
     listed = _peer_list(peers)
     for peer in listed:
         check_peer(peer)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.endpoints import Target
 from ematix_flow.declare.quality.checks import Check
-from ematix_flow.declare.quality.expectations import checks_for
+from ematix_flow.declare.quality.expectations import checks_of
 from ematix_flow.declare.strategy import Append, Deletes, Incremental, Merge, Scd2, Strategy, Truncate
 from ematix_flow.declare.table import ManagedTable, TableSpec
 from ematix_flow.declare.types import Column, TimestampTZ
-from ematix_flow.foundation.errors import DeclarationError, MissingColumn
+from ematix_flow.foundation.errors import DeclarationError, MissingColumn, check_choice
 from ematix_flow.foundation.location import Location
 from ematix_flow.foundation.names import did_you_mean
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline import PipelineOptions
 
 MODES = ("append", "truncate", "merge", "scd1", "scd2")
+_ALL_OTHERS = "all non-key columns"
 
 
 class ModeError(DeclarationError, TypeError):
@@ -30,6 +31,12 @@ class ModeError(DeclarationError, TypeError):
 
 class UnknownMode(DeclarationError, NotImplementedError):
     """Raised for a mode that does not exist."""
+
+
+def check_mode(mode: str) -> None:
+    """Raise UnknownMode unless a mode exists."""
+    if mode not in MODES:
+        raise UnknownMode(f"mode={mode!r} is not known", hint=did_you_mean(str(mode), MODES), keyword="mode")
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ def load_for(item: Any, options: PipelineOptions, where: Location | None) -> Loa
         column_map=dict(target.column_map or options.column_map or {}),
         write_options=target.write_options,
         max_delete_fraction=options.max_delete_fraction,
-        checks=checks_for(spec, options, where),
+        checks=checks_of(spec, options.expectations, options.freshness_column, options.freshness_sla, where),
     )
 
 
@@ -111,8 +118,7 @@ def strategy_for(spec: TableSpec, options: LoadOptions, where: Location | None) 
     """Return the strategy with its keys and columns, and the reasons for the keys and the compared columns."""
     if options.mode is None:
         raise ModeError("mode= is missing", hint='one of "append", "truncate", "merge", "scd2"')
-    if options.mode not in MODES:
-        raise UnknownMode(f"mode={options.mode!r} is not known", hint=did_you_mean(options.mode, MODES))
+    check_mode(options.mode)
     deletes = _deletes(options)
     if options.mode != "scd2" and (options.event_timestamp_column or options.ttl):
         option = "event_timestamp_column" if options.event_timestamp_column else "ttl"
@@ -127,11 +133,7 @@ def strategy_for(spec: TableSpec, options: LoadOptions, where: Location | None) 
     others = tuple(name for name in spec.column_names if name not in keys)
     update = _checked_columns(spec, options.update_columns, "update_columns") or others
     compare = _checked_columns(spec, options.compare_columns, "compare_columns") or update
-    reason = (
-        "compare_columns="
-        if options.compare_columns
-        else ("update_columns=" if options.update_columns else "all non-key columns")
-    )
+    reason = next((f"{name}=" for name in ("compare_columns", "update_columns") if getattr(options, name)), _ALL_OTHERS)
     return Merge(keys, compare, update, deletes), keys_reason, reason
 
 
@@ -149,7 +151,7 @@ def _scd2(
             f"{spec.qualified} has no column to compare",
             hint="scd2 needs at least one column that is not part of the key",
         )
-    reason = "compare_columns=" if options.compare_columns else "all non-key columns"
+    reason = "compare_columns=" if options.compare_columns else _ALL_OTHERS
     return Scd2(keys, compare, event, options.ttl, deletes, declares_it), keys_reason, reason
 
 
@@ -195,8 +197,7 @@ def _checked_columns(spec: TableSpec, names: Iterable[str] | None, option: str) 
 def _deletes(options: LoadOptions) -> Deletes | None:
     if options.handle_deletes is None:
         return None
-    if options.handle_deletes not in ("hard", "soft"):
-        raise DeclarationError(f"handle_deletes={options.handle_deletes!r} is not known", hint='use "hard" or "soft"')
+    check_choice("handle_deletes", options.handle_deletes, ("hard", "soft"))
     if options.mode in ("append", "truncate"):
         raise DeclarationError(f"handle_deletes goes with merge and scd2, not with {options.mode!r}")
     return Deletes(options.handle_deletes)

@@ -10,15 +10,16 @@ from typing import Any
 
 from ematix_flow.declare.engine import EngineOptions, engine_options
 from ematix_flow.declare.loads import LoadSpec, incremental_from, load_for
+from ematix_flow.declare.normalizers.pre_transforms import check_transforms
 from ematix_flow.declare.quality.expectations import QualitySpec, quality_from
 from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.declare.strategy import Incremental
 from ematix_flow.declare.streams.spec import DIALECTS
 from ematix_flow.declare.udfs import Functions, functions_of
 from ematix_flow.declare.windows import WindowSize, parse_instant
-from ematix_flow.foundation.errors import DeclarationError, FlowError, UnknownKeyword
+from ematix_flow.foundation.errors import DeclarationError, UnknownKeyword, check_choice, located
 from ematix_flow.foundation.location import Location
-from ematix_flow.foundation.names import did_you_mean, nearest_name
+from ematix_flow.foundation.names import nearest_name
 
 DRIFT_POLICIES = ("error", "warn", "evolve")
 PATHS = ("same_db", "cross_db")
@@ -153,11 +154,8 @@ class PipelineOptions:
 
 def pipeline_from(function: Callable[..., Any], options: PipelineOptions, where: Location | None) -> PipelineSpec:
     """Build and check the declaration; an error contains the location `where`."""
-    try:
+    with located(where):
         return _build(function, options, where)
-    except FlowError as exc:
-        exc.at(where)
-        raise
 
 
 def _build(function: Callable[..., Any], options: PipelineOptions, where: Location | None) -> PipelineSpec:
@@ -210,7 +208,7 @@ def plain_pipeline(function: Callable[[], Any], *, name: str, schedule: str | No
                    retry: Mapping[str, Any] | None = None, timezone: str | None = None,
                    where: Location | None = None) -> PipelineSpec:  # fmt: skip
     """Return the declaration of a function that does the whole work itself and is only scheduled and run."""
-    try:
+    with located(where):
         if not callable(function) or set(positional_parameters(function)) - {*WINDOW_PARAMETERS, MESSAGE_PARAMETER}:
             raise PipelineError(
                 f"{name}: a plain pipeline is a function without arguments, or of (start, end) or (message)"
@@ -219,9 +217,6 @@ def plain_pipeline(function: Callable[[], Any], *, name: str, schedule: str | No
         if timezone is not None:
             _check_timezone(timezone)
         policy = RetryPolicy.parse(retry)
-    except DeclarationError as exc:
-        exc.at(where)
-        raise
     return PipelineSpec(
         name=name,
         function=function,
@@ -249,22 +244,16 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _check_choices(options: PipelineOptions) -> None:
-    if options.on_drift not in DRIFT_POLICIES:
-        raise DeclarationError(f"on_drift={options.on_drift!r} is not known", hint='use "error", "warn" or "evolve"')
-    if options.force_path is not None and options.force_path not in PATHS:
-        raise DeclarationError(f"force_path={options.force_path!r} is not known", hint='use "same_db" or "cross_db"')
-    if options.force_lane is not None and options.force_lane not in LANES:
-        raise DeclarationError(f"force_lane={options.force_lane!r} is not known", hint='use "arrow" or "spark"')
+    check_choice("on_drift", options.on_drift, DRIFT_POLICIES)
+    if options.force_path is not None:
+        check_choice("force_path", options.force_path, PATHS)
+    if options.force_lane is not None:
+        check_choice("force_lane", options.force_lane, LANES)
     if not 0 <= options.max_delete_fraction <= 1:
         raise DeclarationError("max_delete_fraction is a share between 0 and 1")
     if options.source_table is not None and options.source_table.count(".") != 1:
         raise DeclarationError(f"source_table={options.source_table!r} must be schema.table")
-    for transform in as_tuple(options.transforms_pre):
-        if not hasattr(transform, "pre_transform"):
-            raise PipelineError(
-                f"transforms_pre does not take {transform!r}",
-                hint="use deduplicate_by, filter_where, limit or sample_pct",
-            )
+    check_transforms(as_tuple(options.transforms_pre))
     for transform in as_tuple(options.transforms_post):
         if not isinstance(transform, str) and not callable(transform) and not hasattr(transform, "name"):
             raise PipelineError(
@@ -276,10 +265,7 @@ def _check_choices(options: PipelineOptions) -> None:
 
 
 def _check_transform(options: PipelineOptions) -> None:
-    if options.dialect not in DIALECTS:
-        raise DeclarationError(
-            f"dialect={options.dialect!r} is not known", hint=did_you_mean(str(options.dialect), DIALECTS)
-        )
+    check_choice("dialect", options.dialect, DIALECTS)
     if options.transform_sql is None:
         for option in ("udfs", "aggregate_udfs"):
             if getattr(options, option):

@@ -7,8 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ematix_flow.declare.loads import MODES, UnknownMode
-from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.declare.loads import check_mode
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,7 @@ class Pipeline:
     keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise UnknownMode(f"mode={self.mode!r} is not known", hint=did_you_mean(self.mode, MODES))
+        check_mode(self.mode)
 
     def to_spec_dict(self) -> dict[str, Any]:
         """Return the pipeline as plain data."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.errors import DeclarationError, FlowError, check_choice
 from ematix_flow.foundation.names import did_you_mean
 
 _ALIASES = {"backoff_seconds": "base_secs", "backoff_factor": "factor", "max_backoff_seconds": "max_backoff_secs"}
@@ -40,13 +40,15 @@ class RetryPolicy:
         if "factor" in values and "backoff" not in values:
             values["backoff"] = "exponential"
         policy = cls(**values, explicit=True)
-        if policy.backoff not in _SHAPES:
-            raise DeclarationError(
-                f"retry backoff {policy.backoff!r} is not known", hint=did_you_mean(policy.backoff, _SHAPES)
-            )
+        check_choice("retry backoff", policy.backoff, _SHAPES)
         if policy.max_attempts < 1 or policy.base_secs < 0:
             raise DeclarationError("retry needs max_attempts ≥ 1 and a backoff of 0 seconds or more")
         return policy
+
+    def gives_up(self, attempt: int, error: BaseException) -> bool:
+        """Return whether only a new slot or a user restarts the job; without an explicit policy it never gives up."""
+        heals = not isinstance(error, FlowError) or error.retryable
+        return self.explicit and (attempt >= self.max_attempts or not heals)
 
     def wait_after(self, attempt: int, *, of: str = "") -> float:
         """Return the seconds to wait after the given attempt (1 is the first).

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, get_args, get_origin
 from ematix_flow.declare.markers import NaturalKey, Nullable, PrimaryKey
 from ematix_flow.declare.normalizers.normalizers import check_chain
 from ematix_flow.declare.types import Column, ColumnType, NullableType, Numeric, String
-from ematix_flow.foundation.errors import DeclarationError, MissingColumn
+from ematix_flow.foundation.errors import DeclarationError, MissingColumn, located
 from ematix_flow.foundation.location import Location, caller
 from ematix_flow.foundation.names import did_you_mean, snake_case
 
@@ -223,10 +223,8 @@ def _column(cls: type, name: str, annotation: Any, where: Location | None) -> tu
     primary = any(isinstance(marker, PrimaryKey) for marker in markers)
     natural = next((marker.group for marker in markers if isinstance(marker, NaturalKey)), None)
     takes_null = takes_null or any(isinstance(marker, Nullable) for marker in markers)
-    try:
+    with located(where):
         chain = check_chain(markers)
-    except DeclarationError as exc:
-        raise exc.at(where) from None
     column = Column(type=column_type, nullable=takes_null, primary_key=primary, name=name, normalizers=chain)
     return column, natural
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ematix_flow.declare.table import ManagedTable, TableError, TableSpec
@@ -39,12 +39,8 @@ def _read(data: Mapping[str, Any]) -> TableSpec:
         schema=str(data["schema"]),
         name=str(data["name"]),
         columns=tuple(_column(column) for column in data["columns"]),
-        unique=tuple(_names(group) for group in data.get("unique_constraints") or ()),
+        unique=tuple(tuple(map(str, group)) for group in data.get("unique_constraints") or ()),
     )
-
-
-def _names(group: Sequence[str]) -> tuple[str, ...]:
-    return tuple(str(name) for name in group)
 
 
 def _column(data: Mapping[str, Any]) -> Column:

@@ -10,6 +10,7 @@ from datetime import date, datetime, timedelta, timezone, tzinfo
 from itertools import islice
 from typing import Any
 
+from ematix_flow.foundation.clock import in_utc
 from ematix_flow.foundation.errors import DeclarationError
 
 MOST_WINDOWS = 100_000
@@ -33,8 +34,8 @@ class DataWindow:
     end: datetime
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "start", _in_utc(self.start))
-        object.__setattr__(self, "end", _in_utc(self.end))
+        object.__setattr__(self, "start", in_utc(self.start))
+        object.__setattr__(self, "end", in_utc(self.end))
         if self.end <= self.start:
             raise DeclarationError(f"a window ends after it starts: {self.start.isoformat()} – {self.end.isoformat()}")
 
@@ -186,10 +187,6 @@ def _remaining_parts(window: DataWindow, later: Iterable[DataWindow]) -> Iterato
         start = max(start, other.end)
     if start < window.end:
         yield DataWindow(start, window.end)
-
-
-def _in_utc(instant: datetime) -> datetime:
-    return instant.replace(tzinfo=timezone.utc) if instant.tzinfo is None else instant.astimezone(timezone.utc)
 
 
 def _plain(instant: datetime) -> str:

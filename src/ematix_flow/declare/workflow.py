@@ -10,7 +10,7 @@ from typing import Any
 from ematix_flow.declare.endpoints import Source
 from ematix_flow.declare.streams import registry as streams
 from ematix_flow.declare.streams.placement import kind_of
-from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.errors import DeclarationError, located
 from ematix_flow.foundation.location import Location
 
 ALL, ANY = "all", "any"
@@ -49,14 +49,11 @@ def AnyOf(*members: Any) -> TriggerOp:  # noqa: N802
 
 def _op(kind: str, members: Sequence[Any]) -> TriggerOp:
     if not members:
-        raise DeclarationError("a trigger names nobody", hint='for example AllOf("orders", "customers")')
+        raise DeclarationError("a trigger names no job", hint='for example AllOf("orders", "customers")')
     for member in members:
         if not isinstance(member, (str, TriggerOp)) or member == "":
             raise DeclarationError(f"a trigger does not take {member!r}", hint="names, AllOf(…) and AnyOf(…) only")
-    names = [member for member in members if isinstance(member, str)]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DeclarationError(f"a trigger names {', '.join(twice)} twice", hint="name each once")
+    _refuse_repeated("a trigger names", [member for member in members if isinstance(member, str)])
     return TriggerOp(kind, tuple(members))
 
 
@@ -85,14 +82,11 @@ def register_workflow(*, name: str, jobs: Any, triggered_by: Any = None, schedul
                       timezone: str | None = None, on_message: Any = None, depends_on: Any = None,
                       where: Location | None = None) -> Workflow:  # fmt: skip
     """Check and register a workflow; warn about jobs that it takes over from another one."""
-    try:
+    with located(where):
         workflow = Workflow(
             name, _jobs(name, jobs), _trigger(triggered_by), schedule, timezone, on_message=on_message, where=where
         )
         _check(workflow, depends_on)
-    except DeclarationError as error:
-        error.at(where)
-        raise
     for other in _workflows.values():
         moved = sorted(set(other.jobs) & set(workflow.jobs)) if other.name != workflow.name else []
         if moved:
@@ -123,10 +117,14 @@ def _jobs(name: str, jobs: Any) -> tuple[str, ...]:
                 f"workflow {name}: a job is a pipeline or its name, not {job!r}",
                 hint='for example jobs=["orders", "customers"]',
             )
-    twice = sorted({job for job in names if names.count(job) > 1})
-    if twice:
-        raise DeclarationError(f"workflow {name} names the job {', '.join(twice)} twice", hint="name each once")
+    _refuse_repeated(f"workflow {name} names the job", names)
     return names
+
+
+def _refuse_repeated(subject: str, names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DeclarationError(f"{subject} {', '.join(twice)} twice", hint="name each once")
 
 
 def _trigger(value: Any) -> TriggerOp | None:

@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import Protocol
 
-from ematix_flow.foundation.redact import mask
+from ematix_flow.storage.lease import Lease
 
 _log = logging.getLogger(__name__)
 
@@ -25,12 +25,18 @@ class HeartbeatThread(threading.Thread):
         self, run_log: KeepsClaims, claim_token: str, *, lease_seconds: float, interval_seconds: float
     ) -> None:
         super().__init__(name="flow-heartbeat", daemon=True)
-        self._run_log = run_log
         self._token = claim_token
-        self._lease = lease_seconds
-        self._interval = interval_seconds
-        self._ended = threading.Event()
-        self.lost = False
+
+        def renew() -> bool:
+            # A run log that a user wrote may return None, which is not a loss.
+            return run_log.heartbeat(claim_token, lease_seconds) is not False
+
+        self._lease = Lease(renew, every=interval_seconds)
+
+    @property
+    def lost(self) -> bool:
+        """Return whether the claim has expired or moved on."""
+        return self._lease.is_lost
 
     def start(self) -> None:
         """Start the thread; do nothing if it was started before."""
@@ -39,18 +45,12 @@ class HeartbeatThread(threading.Thread):
 
     def run(self) -> None:
         """Renew the claim until `stop` is called or the claim is lost."""
-        while not self._ended.wait(self._interval):
-            try:
-                # A run log that a user wrote may return None, which is not a loss.
-                self.lost = self._run_log.heartbeat(self._token, self._lease) is False
-            except Exception as error:  # the next heartbeat tries again; the lease survives two missed ones
-                _log.debug("heartbeat: %s", mask(str(error)))
-            if self.lost:
-                _log.warning("the claim %s… was lost to somebody else, or ran out", self._token[:8])
-                return
+        self._lease.keep()
+        if self.lost:
+            _log.warning("the claim %s… was taken by another worker, or expired", self._token[:8])
 
     def stop(self, *, timeout: float = 2.0) -> None:
         """Stop renewing; wait up to `timeout` seconds for a renewal in progress."""
-        self._ended.set()
+        self._lease.stop()
         if self.is_alive() and threading.current_thread() is not self:
             self.join(timeout)

@@ -68,13 +68,15 @@ class KubernetesJobExecutor:
         pod: PodOptions | None = None,
     ) -> None:
         _check(namespace, image, service_account, labels or {})
-        self._namespace = namespace
-        self._image = image
-        self._account = service_account
-        self._labels = dict(labels or {})
-        self._backoff_limit = backoff_limit
-        self._ttl = ttl_seconds_after_finished
-        self._pod = pod or PodOptions()
+        self._settings: dict[str, Any] = {
+            "namespace": namespace,
+            "image": image,
+            "service_account": service_account,
+            "labels": dict(labels or {}),
+            "backoff_limit": backoff_limit,
+            "ttl_seconds_after_finished": ttl_seconds_after_finished,
+            "pod": pod,
+        }
         self._jobs = KubernetesJobs(namespace, api_client)
 
     def check(self, spec: DispatchSpec) -> None:
@@ -100,17 +102,7 @@ class KubernetesJobExecutor:
         """Do nothing: jobs continue, and the next leader finds their runs in the run log."""
 
     def _manifest(self, spec: DispatchSpec) -> dict[str, Any]:
-        return self.build_job_manifest(
-            spec=spec,
-            job_name=job_name(spec),
-            namespace=self._namespace,
-            image=self._image,
-            service_account=self._account,
-            labels=self._labels,
-            backoff_limit=self._backoff_limit,
-            ttl_seconds_after_finished=self._ttl,
-            pod=self._pod,
-        )
+        return self.build_job_manifest(spec=spec, job_name=job_name(spec), **self._settings)
 
     @staticmethod
     def build_job_manifest(
@@ -200,9 +192,7 @@ def _check(namespace: str, image: str, account: str | None, labels: Mapping[str,
             hint="small letters, digits and - only: k8s://etl?image=registry/flow:1",
         )
     if not image or re.search(r"\s", image):
-        raise ConfigError(
-            "nobody said which image the workers run", hint=f"write k8s://{namespace}?image=registry/flow:1"
-        )
+        raise ConfigError("no image is set for the workers", hint=f"write k8s://{namespace}?image=registry/flow:1")
     if account is not None and not _DNS_NAME.fullmatch(account):
         raise ConfigError(f"{account!r} cannot be a service account of Kubernetes", hint="use its name: sa=flow-worker")
     for name, value in labels.items():

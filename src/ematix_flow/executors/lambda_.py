@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from ematix_flow.executors.protocol import (
@@ -90,18 +91,7 @@ class LambdaExecutor:
         """Return the event: the run to execute, the arguments of `flow`, and the environment variables to set."""
         variables = worker_environment(spec)
         refuse_plain_secrets(variables, seen_in="the event", give="give the function that variable")
-        return {
-            "pipeline_name": spec.pipeline_name,
-            "module": spec.module,
-            "claim_token": spec.claim_token,
-            "lease_seconds": spec.lease_seconds,
-            "run_log_url": spec.run_log_url,
-            "alerter_urls": list(spec.alerter_urls),
-            "metrics_url": spec.metrics_url,
-            "run_id": spec.run_id,
-            "env": variables,
-            "argv": worker_arguments(spec),
-        }
+        return {**asdict(spec), "env": variables, "argv": worker_arguments(spec)}
 
     def _invoke(self, request: dict[str, Any], spec: DispatchSpec) -> dict[str, Any]:
         client = self._connected()

@@ -21,7 +21,7 @@ def refuse_plain_secrets(variables: Mapping[str, str], *, seen_in: str, give: st
     for name, value in variables.items():
         if _contains_secret(name, value):
             raise DispatchRefused(
-                f"{name} holds a secret in plain text, and everybody who may read {seen_in} would see it",
+                f"{name} holds a secret in plain text, and every reader of {seen_in} would see it",
                 hint=f"write the secret part as ${{VAR}} (on a command line in single quotes, such as "
                 f"'postgres://flow:${{RUN_LOG_PASSWORD}}@db/flow') and {give}",
             )

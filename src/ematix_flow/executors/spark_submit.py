@@ -16,6 +16,7 @@ from typing import cast
 from ematix_flow.executors.application.main import PID_FILE, SETTINGS_FILE
 from ematix_flow.executors.protocol import DispatchError, DispatchHandle, DispatchRefused, DispatchSpec
 from ematix_flow.executors.submission import CLIENT, SparkApplication, spark_home
+from ematix_flow.executors.subprocess import start_session
 from ematix_flow.foundation.errors import FlowError
 
 
@@ -99,17 +100,10 @@ class SparkSubmitExecutor:
         except FlowError as error:
             kind = DispatchError if error.retryable else DispatchRefused
             raise kind(f"{spec.pipeline_name} was not submitted: {error.what}", hint=error.hint) from error
-        quiet = None if self._inherits else subprocess.DEVNULL
         try:
             (folder / SETTINGS_FILE).write_text(submission.settings, encoding="ascii")
-            return subprocess.Popen(  # noqa: S603  Spark's own launcher, no shell
-                ["bash", self._program, *submission.words],  # noqa: S607  the interpreter of its shebang
-                env=dict(submission.environment),
-                stdin=subprocess.DEVNULL,
-                stdout=quiet,
-                stderr=quiet,
-                start_new_session=True,
-            )
+            words = ["bash", self._program, *submission.words]  # the interpreter of its shebang
+            return start_session(words, submission.environment, inherit_stdio=self._inherits)
         except OSError as error:
             raise DispatchError(
                 f"spark-submit could not be started for {spec.pipeline_name}: {error.strerror or error}",

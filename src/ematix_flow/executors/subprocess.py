@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ematix_flow.executors.protocol import (
@@ -29,15 +30,11 @@ class SubprocessExecutor:
 
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
         """Start `flow run` in its own session, so that a signal that ends the scheduler does not end the run."""
-        quiet = None if self._inherits else subprocess.DEVNULL
         try:
-            process = subprocess.Popen(  # noqa: S603  this package's program, no shell
+            process = start_session(
                 [*self._command, *worker_arguments(spec)],
-                env={**os.environ, **worker_environment(spec)},
-                stdin=subprocess.DEVNULL,
-                stdout=quiet,
-                stderr=quiet,
-                start_new_session=True,
+                {**os.environ, **worker_environment(spec)},
+                inherit_stdio=self._inherits,
             )
         except OSError as error:
             raise DispatchError(
@@ -63,6 +60,16 @@ class SubprocessExecutor:
 def python_subprocess_executor() -> SubprocessExecutor:
     """Return an executor that starts `python -m ematix_flow.cli`, for systems without `flow` on the PATH."""
     return SubprocessExecutor(python=sys.executable)
+
+
+def start_session(
+    words: Sequence[str], environment: Mapping[str, str], *, inherit_stdio: bool
+) -> subprocess.Popen[bytes]:
+    """Start a program without input in its own session; raise OSError if that fails."""
+    quiet = None if inherit_stdio else subprocess.DEVNULL
+    return subprocess.Popen(  # noqa: S603  programs of this package and of Spark, no shell
+        words, env=environment, stdin=subprocess.DEVNULL, stdout=quiet, stderr=quiet, start_new_session=True
+    )
 
 
 def _command(flow_binary: str | None, python: str | None) -> list[str]:

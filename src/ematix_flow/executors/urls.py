@@ -37,14 +37,6 @@ class _Address:
                 hint = did_you_mean(name, known) if known else f"write {EXAMPLES[self.scheme]}"
                 raise ConfigError(f"{self.scheme}:// has no parameter {name!r}", hint=hint)
 
-    def no_place(self) -> None:
-        """Raise ConfigError if the URL has a place."""
-        if self.place:
-            raise ConfigError(
-                f"nothing belongs behind {self.scheme}://, and there is {mask(self.place)!r}",
-                hint=f"write {self.scheme}://",
-            )
-
     def one(self, *names: str) -> str | None:
         """Return the parameter of any of these names, or None; raise ConfigError if it is given twice."""
         values = [value for name, value in self.params if name in names]
@@ -84,28 +76,19 @@ def executor_from_url(url: str) -> Executor:
     return _MAKERS[scheme](_Address(scheme, unquote(place), pairs))
 
 
-def _subprocess(address: _Address) -> Executor:
-    from ematix_flow.executors.subprocess import SubprocessExecutor
-
-    address.only()
-    address.no_place()
-    return SubprocessExecutor()
-
-
-def _python(address: _Address) -> Executor:
-    from ematix_flow.executors.subprocess import python_subprocess_executor
-
-    address.only()
-    address.no_place()
-    return python_subprocess_executor()
-
-
-def _inprocess(address: _Address) -> Executor:
+def _on_this_machine(address: _Address) -> Executor:
     from ematix_flow.executors.inprocess import InprocessExecutor
+    from ematix_flow.executors.subprocess import SubprocessExecutor, python_subprocess_executor
 
     address.only()
-    address.no_place()
-    return InprocessExecutor()
+    if address.place:
+        raise ConfigError(
+            f"nothing belongs behind {address.scheme}://, and there is {mask(address.place)!r}",
+            hint=f"write {address.scheme}://",
+        )
+    if address.scheme == "inprocess":
+        return InprocessExecutor()
+    return SubprocessExecutor() if address.scheme == "subprocess" else python_subprocess_executor()
 
 
 def _kubernetes(address: _Address) -> Executor:
@@ -170,9 +153,7 @@ def _spark_submit(address: _Address) -> Executor:
 
 
 _MAKERS: dict[str, Callable[[_Address], Executor]] = {
-    "subprocess": _subprocess,
-    "subprocess+python": _python,
-    "inprocess": _inprocess,
+    **dict.fromkeys(("subprocess", "subprocess+python", "inprocess"), _on_this_machine),
     "k8s": _kubernetes,
     "lambda": _lambda,
     "spark-submit": _spark_submit,

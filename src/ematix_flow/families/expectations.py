@@ -23,7 +23,7 @@ from ematix_flow.declare.quality.checks import (
 )
 from ematix_flow.declare.strategy import Truncate
 from ematix_flow.declare.types import ColumnType
-from ematix_flow.families.integrity import SAMPLES, row_keys
+from ematix_flow.families.violations import SAMPLES, row_keys
 from ematix_flow.foundation.redact import REDACTED, is_secret_name, mask
 from ematix_flow.sql.expressions import quote
 from ematix_flow.sql.expressions.check_conditions import failing_condition, grouping_key, newest_value

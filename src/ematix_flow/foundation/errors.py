@@ -42,7 +42,12 @@ FlowError                       exit  retry
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
+
 from ematix_flow.foundation.location import Location
+from ematix_flow.foundation.names import did_you_mean, nearest_name
 from ematix_flow.foundation.redact import mask
 
 
@@ -96,10 +101,32 @@ class FlowError(Exception):
         }
 
 
+@contextmanager
+def located(where: Location | None) -> Iterator[None]:
+    """Add a location to an error of the block that has none."""
+    try:
+        yield
+    except FlowError as error:
+        error.at(where)
+        raise
+
+
 class DeclarationError(FlowError, ValueError):
     """A declaration of the user that is invalid."""
 
     exit_code = 3
+
+
+def check_choice(option: str, value: object, valid: Sequence[str], **facts: object) -> None:
+    """Raise DeclarationError unless the value of an option is one of the valid texts."""
+    if value not in valid:
+        *others, last = (f'"{text}"' for text in valid)
+        hint = f"use {', '.join(others)} or {last}"
+        if len(valid) > 3 or nearest_name(str(value), valid):
+            hint = did_you_mean(str(value), valid)
+        error = DeclarationError(f"{option}={value!r} is not known", hint=hint)
+        error.facts.update(facts)
+        raise error
 
 
 class UnknownKeyword(DeclarationError, TypeError):
@@ -301,6 +328,11 @@ def error_facts(error: BaseException) -> tuple[str, str]:
     if isinstance(error, FlowError):
         return error.kind, error.message
     return type(error).__name__, mask(str(error))
+
+
+def assert_never(value: NoReturn) -> NoReturn:
+    """Raise AssertionError for a case that a `match` leaves out; the type checker reports it before."""
+    raise AssertionError(f"not expected here: {value!r}")
 
 
 class PartialFailure(FlowError):

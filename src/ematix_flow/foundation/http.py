@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ematix_flow.foundation.errors import FlowError
+from ematix_flow.foundation.packages import __version__
 from ematix_flow.foundation.redact import mask
-from ematix_flow.foundation.version import __version__
 
 _PASSING = (429, 502, 503, 504)
 _PAUSE_SECONDS = 0.5

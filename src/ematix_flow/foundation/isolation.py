@@ -27,7 +27,7 @@ class WarnOnce:
                 return
             self._warned.add(name)
         message = problem if isinstance(problem, str) else _problem_text(problem)
-        self._warn(mask(f"{name} does not work: {message}; the run goes on, and this is not said again"))
+        self._warn(mask(f"{name} does not work: {message}; the run goes on, and this is reported only once"))
 
     def clear(self, name: str) -> None:
         """Record that `who` works again."""

@@ -5,11 +5,35 @@ They take longer to import than most commands take to run, and many commands nee
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from ematix_flow.foundation.packages import LazyModule
+from ematix_flow.foundation.drivers import require_driver
 
-__all__ = ["exp", "f", "pa", "pc", "pq", "sqlglot", "t"]
+__all__ = ["LazyModule", "exp", "f", "pa", "pc", "pq", "sqlglot", "t"]
+
+
+class LazyModule:
+    """A module that is imported when one of its names is first used; it is sent to tasks by its name.
+
+    `needed_by` are the arguments of `require_driver`, for a module of an optional package.
+    """
+
+    def __init__(self, module: str, **needed_by: str) -> None:
+        self._module, self._needed_by = module, needed_by
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # whoever inspects or copies objects must not import it
+            raise AttributeError(name)
+        module = require_driver(self._module, **self._needed_by) if self._needed_by else import_module(self._module)
+        value = getattr(module, name)
+        setattr(self, name, value)
+        return value
+
+    def __reduce__(self) -> tuple[Callable[..., LazyModule], tuple[()]]:
+        return partial(LazyModule, self._module, **self._needed_by), ()
 
 
 if TYPE_CHECKING:

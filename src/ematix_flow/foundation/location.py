@@ -8,6 +8,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 
@@ -42,39 +43,6 @@ class Location:
         return f"{self.file if shown.startswith('..') else shown}:{self.line}"
 
 
-class DeclaredPlaces:
-    """The locations of declared names, to distinguish two declarations of one name from one that was run again."""
-
-    def __init__(self, *, functions_redeclare: bool = False) -> None:
-        self._known: dict[str, tuple[Location | None, tuple[int, int] | None]] = {}
-        self._functions_redeclare = functions_redeclare
-
-    def declare(self, name: str, where: Location | None) -> Location | None:
-        """Record where a name is declared; return the other location that already declares it, or None.
-
-        A notebook cell, the same line, an edited file and, where that is allowed, a function may declare a name again.
-        """
-        stamp = where.stamp() if where else None
-        known, then = self._known.get(name, (where, stamp))
-        may_redeclare = then != stamp or (self._functions_redeclare and where is not None and where.in_function)
-        if name in self._known and not _is_redeclaration(known, where, may_redeclare=may_redeclare):
-            return known or Location("<unknown>", 0)
-        self._known[name] = (where, stamp)
-        return None
-
-    def clear(self) -> None:
-        """Remove all names."""
-        self._known.clear()
-
-
-def _is_redeclaration(one: Location | None, other: Location | None, *, may_redeclare: bool) -> bool:
-    if one is None or other is None:
-        return False
-    if "ipykernel" in one.file or one.file.startswith("<"):
-        return True
-    return one.file == other.file and (one.line == other.line or may_redeclare)
-
-
 def is_ours(filename: str) -> bool:
     """Return whether a file belongs to this package."""
     return filename.startswith(_PACKAGE)
@@ -82,15 +50,12 @@ def is_ours(filename: str) -> bool:
 
 def caller() -> Location | None:
     """Return the location of the nearest frame outside this package: the line that the user wrote."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
         ours = is_ours(filename) or str(frame.f_globals.get("__name__", "")).startswith("ematix_flow.")
         if not ours and not filename.startswith("<frozen"):
             # The bodies of modules and classes are not optimized code; those of functions are.
             return Location(filename, frame.f_lineno, bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED))
-        next_frame = frame.f_back
-        if next_frame is None:
-            return None
-        frame = next_frame
+        frame = frame.f_back
     return None

@@ -1,49 +1,35 @@
-"""Imports optional packages and checks the extras of this package."""
+"""Imports optional packages, checks the extras of this package, and its version."""
 
 from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable
-from functools import partial
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
-from ematix_flow.foundation.errors import ConfigError, MissingDriver
+from ematix_flow.foundation.errors import ConfigError
 
 PACKAGE = "ematix-flow-spark"
 
+try:
+    __version__ = version(PACKAGE)
+except PackageNotFoundError:  # a source tree that is not installed
+    __version__ = "0.0.0"
 
-def require_package(module: str, *, what: str, extra: str, package: str | None = None) -> Any:
-    """Return the imported module; raise MissingDriver with the install command if its package is missing."""
+
+class MissingPackage(ConfigError, ImportError):
+    """A required optional package is not installed."""
+
+
+def require_package(module: str, *, what: str, extra: str) -> Any:
+    """Return the imported module; raise a MissingPackage with the install command if it is missing."""
     try:
         return importlib.import_module(module)
-    except ImportError as exc:
-        name = package or module.partition(".")[0]
-        raise MissingDriver(
-            f"{what} needs the package {name}, which is not installed", hint=f'pip install "{PACKAGE}[{extra}]"'
-        ) from exc
-
-
-class LazyModule:
-    """A module that is imported when one of its names is first used; it is sent to tasks by its name.
-
-    `needed_by` are the arguments of `require_package`, for a module of an optional package.
-    """
-
-    def __init__(self, module: str, **needed_by: str) -> None:
-        self._module, self._needed_by = module, needed_by
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # whoever inspects or copies objects must not import it
-            raise AttributeError(name)
-        needed_by = self._needed_by
-        module = require_package(self._module, **needed_by) if needed_by else importlib.import_module(self._module)
-        value = getattr(module, name)
-        setattr(self, name, value)
-        return value
-
-    def __reduce__(self) -> tuple[Callable[..., LazyModule], tuple[()]]:
-        return partial(LazyModule, self._module, **self._needed_by), ()
+    except ImportError:
+        package = module.partition(".")[0]
+        raise MissingPackage(
+            f"{what} needs the package {package}", hint=f'pip install "ematix-flow-spark[{extra}]"'
+        ) from None
 
 
 def require_extra(extra: str, *, what: str) -> None:
@@ -55,8 +41,6 @@ def require_extra(extra: str, *, what: str) -> None:
 
 def missing_packages(extra: str) -> list[str]:
     """Return the packages of an extra that are not installed; empty where this distribution has no metadata."""
-    from importlib.metadata import PackageNotFoundError, requires  # slow to import
-
     try:
         lines = requires(PACKAGE) or []
     except PackageNotFoundError:
@@ -67,8 +51,6 @@ def missing_packages(extra: str) -> list[str]:
 
 
 def _is_installed(name: str) -> bool:
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         version(name)
     except PackageNotFoundError:

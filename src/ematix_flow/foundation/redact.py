@@ -133,17 +133,21 @@ def redact(field: str, value: Any) -> Any:
     return _by_shape(value) if isinstance(value, str) else value
 
 
+def record_message(record: logging.LogRecord) -> str:
+    """Return the message of a log record; text and arguments that do not match are joined rather than an error."""
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError):
+        return f"{record.msg} {record.args}"
+
+
 class MaskSecrets(logging.Filter):
     """A filter that masks secrets in messages, tracebacks and stacks; add it to a handler, which all records pass."""
 
     _plain = logging.Formatter()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        try:
-            message = record.getMessage()
-        except (TypeError, ValueError):  # text and arguments do not match: log both rather than raise
-            message = f"{record.msg} {record.args}"
-        record.msg, record.args = mask(message), None
+        record.msg, record.args = mask(record_message(record)), None
         if record.exc_info and not record.exc_text:
             record.exc_text = self._plain.formatException(record.exc_info)
         if record.exc_text:

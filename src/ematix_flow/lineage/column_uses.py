@@ -38,6 +38,16 @@ Uses = frozenset[ColumnUse]
 NOTHING: Uses = frozenset()
 
 
+def combined(parts: Iterable[Uses | None], *, subtype: str) -> Uses | None:
+    """Return all uses of several expressions inside one; None if those of one of them are unknown."""
+    collected: set[ColumnUse] = set()
+    for uses in parts:
+        if uses is None:
+            return None
+        collected |= around(uses, subtype=subtype)
+    return frozenset(collected)
+
+
 def around(uses: Iterable[ColumnUse], *, type: str = DIRECT, subtype: str = IDENTITY, masking: bool = False) -> Uses:  # noqa: A002
     """Return the uses with one more expression around them."""
     outer = ColumnUse((), "", type, subtype, masking)

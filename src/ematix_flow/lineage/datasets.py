@@ -19,10 +19,7 @@ from ematix_flow.foundation.errors import FlowError
 from ematix_flow.foundation.redact import mask
 
 _DEFAULT_SCHEMA = {"postgres": "public", "redshift": "public", "duckdb": "main", "sqlite": "main"}
-_DIALECTS = {
-    "postgres": "postgres", "mysql": "mysql", "sqlite": "sqlite", "duckdb": "duckdb", "snowflake": "snowflake",
-    "bigquery": "bigquery", "redshift": "redshift",
-}  # fmt: skip
+_WITH_SQL = ("postgres", "mysql", "sqlite", "duckdb", "snowflake", "bigquery", "redshift")
 
 
 @dataclass(frozen=True, order=True)
@@ -35,7 +32,8 @@ class Dataset:
 
 def dialect_of(connection: Any) -> str:
     """Return the SQL dialect of queries on a connection; lakes and files are read by Spark."""
-    return _DIALECTS.get(str(getattr(connection, "kind", "")), "spark")
+    kind = str(getattr(connection, "kind", ""))
+    return kind if kind in _WITH_SQL else "spark"
 
 
 def dataset_of(connection: Any, parts: tuple[str, ...]) -> Dataset:

@@ -18,7 +18,7 @@ from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.strategy import Scd2
 from ematix_flow.foundation.errors import FlowError
 from ematix_flow.lineage import column_uses
-from ematix_flow.lineage.column_uses import NOTHING, ColumnUse, Uses, around
+from ematix_flow.lineage.column_uses import NOTHING, ColumnUse, Uses, around, combined
 from ematix_flow.lineage.datasets import Dataset, dataset_of, dialect_of
 from ematix_flow.lineage.query import QueryLineage, Untraceable
 
@@ -191,7 +191,7 @@ class _Target:
             origin = self._origin(column.name)
             if origin is None:
                 if self._query is not None:
-                    self.notes += (f"{table.qualified}.{column.name}: its origin cannot be told from the SQL",)
+                    self.notes += (f"{table.qualified}.{column.name}: its origin cannot be determined from the SQL",)
             else:
                 origins[column.name] = self._inputs(origin)
         event = self._load.strategy.event_time if isinstance(self._load.strategy, Scd2) else None
@@ -209,13 +209,8 @@ class _Target:
         column = self._load.table.column(name)
         if not column.normalizers:
             return self._source(name)
-        collected: set[ColumnUse] = set()
-        for used in _columns_in_chain(column.normalizers, name):
-            source_uses = self._source(used)
-            if source_uses is None:
-                return None
-            collected |= around(source_uses, subtype=column_uses.TRANSFORMATION)
-        return frozenset(collected)
+        used = (self._source(source) for source in _columns_in_chain(column.normalizers, name))
+        return combined(used, subtype=column_uses.TRANSFORMATION)
 
     def _source(self, name: str) -> Uses | None:
         """Return the uses of the source's column that is loaded under this name."""

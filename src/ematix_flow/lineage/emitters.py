@@ -13,7 +13,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from ematix_flow.declare.connections import urls
 from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.foundation.http import Undelivered, post_json, site_of
-from ematix_flow.foundation.names import nearest_name
 from ematix_flow.foundation.redact import remember_secret
 
 PATH = "/api/v1/lineage"
@@ -95,11 +94,8 @@ def from_url(url: str) -> LineageEmitter:
     if not scheme:
         return FileEmitter(filled)
     if scheme not in SCHEMES:
-        near = nearest_name(scheme, SCHEMES)
-        suggestion = f"did you mean {near}://? " if near else ""
-        raise ConfigError(
-            f"lineage cannot be sent to {scheme}://", hint=f"{suggestion}use a path, file://, http:// or https://"
-        )
+        hint = urls.scheme_hint(scheme, SCHEMES, use="a path, file://, http:// or https://")
+        raise ConfigError(f"lineage cannot be sent to {scheme}://", hint=hint)
     if scheme == "file":
         return FileEmitter(unquote(filled.partition("://")[2]))
     key = dict(parse_qsl(urlsplit(filled).query)).get("api_key") or os.environ.get("OPENLINEAGE_API_KEY")

@@ -10,8 +10,8 @@ from typing import Any
 from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.strategy import Truncate
+from ematix_flow.foundation.packages import __version__
 from ematix_flow.foundation.redact import mask
-from ematix_flow.foundation.version import __version__
 from ematix_flow.lineage.declared import InputColumn, Lineage, OutputTable, target_connection, target_dataset
 from ematix_flow.run_log.records import RunRecord
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.lineage import column_uses
-from ematix_flow.lineage.column_uses import NOTHING, ColumnUse, Uses, around
+from ematix_flow.lineage.column_uses import NOTHING, ColumnUse, Uses, around, combined
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -102,13 +102,8 @@ class QueryLineage:
         from sqlglot import exp
 
         outside = scope.parent or scope
-        collected: set[ColumnUse] = set()
-        for column in tree.find_all(exp.Column):
-            inner_uses = self._reference(outside, column)
-            if inner_uses is None:
-                return None
-            collected |= around(inner_uses, subtype=column_uses.TRANSFORMATION)
-        return frozenset(collected)
+        arguments = (self._reference(outside, column) for column in tree.find_all(exp.Column))
+        return combined(arguments, subtype=column_uses.TRANSFORMATION)
 
     def _by_star(self, scope: Scope, tree: exp.Select, name: str) -> Uses | None:
         for star in tree.expressions:
@@ -258,13 +253,8 @@ class QueryLineage:
         names = self._outputs(inner)
         if names is None:
             return None
-        collected: set[ColumnUse] = set(conditions)
-        for name in names:
-            inner_uses = self._column(inner, name)
-            if inner_uses is None:
-                return None
-            collected |= around(inner_uses, subtype=column_uses.TRANSFORMATION)
-        return frozenset(collected)
+        uses = combined((self._column(inner, name) for name in names), subtype=column_uses.TRANSFORMATION)
+        return None if uses is None else uses | conditions
 
     # -- conditions
 
@@ -373,13 +363,9 @@ def _children(node: Any) -> Iterator[tuple[Any, str, str]]:
 
 def _deciding(tree: Any) -> Iterator[tuple[Any, str]]:
     """Yield the parts of a query that decide which rows are returned."""
-    for word, reason in (
-        ("where", column_uses.FILTER),
-        ("having", column_uses.FILTER),
-        ("qualify", column_uses.FILTER),
-    ):
+    for word in ("where", "having", "qualify"):
         if tree.args.get(word) is not None:
-            yield tree.args[word].this, reason
+            yield tree.args[word].this, column_uses.FILTER
     for join in tree.args.get("joins") or ():
         if join.args.get("on") is not None:
             yield join.args["on"], column_uses.JOIN

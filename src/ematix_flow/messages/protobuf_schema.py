@@ -13,9 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import PlanError
 from ematix_flow.foundation.lazy_imports import t
-from ematix_flow.foundation.packages import require_package
 from ematix_flow.messages.registries.registry import GLUE_WIRE, RegisteredSchema
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class NotCompiled(Exception):
 @lru_cache(maxsize=256)
 def compile_schema(schema: RegisteredSchema) -> bytes:
     """Return the text and all its imports as a serialized FileDescriptorSet; raise NotCompiled for an invalid text."""
-    require_package("grpc_tools", what="a Protobuf message", extra="protobuf", package="grpcio-tools")
+    require_driver("grpc_tools", needed_by="a Protobuf message", package="grpcio-tools", extra="protobuf")
     known = str(importlib.resources.files("grpc_tools") / "_proto")
     with tempfile.TemporaryDirectory(prefix="flow-proto-") as name:
         folder = Path(name)

@@ -13,9 +13,7 @@ from typing import Any
 from ematix_flow.declare.connections import urls
 from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.foundation.isolation import WarnOnce
-from ematix_flow.foundation.names import did_you_mean
-from ematix_flow.foundation.packages import require_package
-from ematix_flow.foundation.version import __version__
+from ematix_flow.foundation.packages import __version__, require_package
 
 GRPC, HTTP = "grpc", "http"
 GRPC_PORT, HTTP_PORT = 4317, 4318
@@ -51,10 +49,7 @@ def parse_collector(url: str, *, protocol: str | None = None) -> OtlpCollector:
         parts = urls.split(urls.expand_url(url))
     except urls.UrlError as error:
         raise ConfigError(f"the address of the OpenTelemetry collector {error}") from None
-    unknown = set(parts.params) - {"tls"}
-    if unknown:
-        name = sorted(unknown)[0]
-        raise ConfigError(f"an OTLP address has no parameter {name!r}", hint=did_you_mean(name, ("tls",)))
+    urls.refuse_parameters(parts, ("tls",), of="an OTLP address")
     spoken = protocol or (HTTP if parts.port == str(HTTP_PORT) else GRPC)
     if parts.port and not parts.port.isdigit():
         raise ConfigError("the port of an OTLP address is a number", hint="4317 for gRPC, 4318 for HTTP")

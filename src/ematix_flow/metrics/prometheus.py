@@ -15,6 +15,28 @@ from ematix_flow.metrics.sinks import Sink
 DEFAULT_PORT = 9100
 
 
+class MetricsServer:
+    """An HTTP endpoint `/metrics` with the metrics of a registry, served by a thread of this process."""
+
+    def __init__(self, registry: Any, port: int, host: str) -> None:
+        client = require_package("prometheus_client", what="serving metrics", extra="metrics-prometheus")
+        try:
+            self._server, self._thread = client.start_http_server(port, addr=host, registry=registry)
+        except OSError as error:
+            busy = error.errno == errno.EADDRINUSE
+            raise ConfigError(
+                f"metrics cannot be served on {host}:{port}: {error.strerror}",
+                hint="another process has that port; choose another" if busy else "check host and port",
+            ) from None
+        self.port = int(self._server.server_port)
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=5)
+
+
 class PrometheusSink(Sink):
     """A sink with a registry of its own; with `http_port` it serves the metrics, with port 0 on a free one."""
 
@@ -25,12 +47,9 @@ class PrometheusSink(Sink):
         self._metrics = {
             metric.name: _make_metric(kinds[metric.kind], metric, self.registry) for metric in names.METRICS
         }
-        self._server: Any = None
-        self._thread: Any = None
-        self.port: int | None = None
+        self._server = MetricsServer(self.registry, http_port, host) if http_port is not None else None
+        self.port = self._server.port if self._server is not None else None
         """The port of the endpoint; None if nothing is served."""
-        if http_port is not None:
-            self._serve(client, http_port, host)
 
     def add(self, metric: Metric, labels: Sequence[str], amount: float) -> None:
         self._metrics[metric.name].labels(*labels).inc(amount)
@@ -44,21 +63,8 @@ class PrometheusSink(Sink):
     def close(self) -> None:
         """Stop serving."""
         if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join(timeout=5)
+            self._server.close()
             self._server = self.port = None
-
-    def _serve(self, client: Any, port: int, host: str) -> None:
-        try:
-            self._server, self._thread = client.start_http_server(port, addr=host, registry=self.registry)
-        except OSError as error:
-            busy = error.errno == errno.EADDRINUSE
-            raise ConfigError(
-                f"prometheus://{host}:{port} cannot be served: {error.strerror}",
-                hint="another process has that port; choose another" if busy else "check host and port",
-            ) from None
-        self.port = int(self._server.server_port)
 
 
 def _make_metric(kind: Any, metric: Metric, registry: Any) -> Any:

@@ -32,8 +32,7 @@ def record_run(sink: MetricsSink, record: RunRecord, *, steps: Sequence[TimedSte
 
 
 def _record_targets(sink: Sink, name: str, extras: Mapping[str, Any], ended: datetime) -> None:
-    listed = extras.get("targets")
-    targets = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, Sequence) else []
+    targets = listed_mappings(extras.get("targets"))
     if not targets:
         return
     # Every target of a fan-out records the rows of the one common read.
@@ -55,9 +54,13 @@ def _record_targets(sink: Sink, name: str, extras: Mapping[str, Any], ended: dat
 
 def _recorded_steps(extras: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Return the steps of a run record, for a run whose progress was not observed."""
-    listed = extras.get("steps")
-    steps = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, Sequence) else []
+    steps = listed_mappings(extras.get("steps"))
     return [(str(step.get("step")), float(step.get("seconds") or 0)) for step in steps]
+
+
+def listed_mappings(value: object) -> list[Mapping[str, Any]]:
+    """Return the mappings in a list of a run record; records of other versions may have none."""
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, Sequence) else []
 
 
 def watermark_lag(watermark: object, now: datetime) -> float | None:

@@ -161,10 +161,10 @@ class StdoutSink(InMemorySink):
     def close(self) -> None:
         """Write all values, and reset them."""
         with self._lock:  # a value that comes in between would be neither written nor kept
-            told = self._lines()
+            lines = self._lines()
             self.values, self.observed = {}, {}
-        if told:
-            self._write(told)
+        if lines:
+            self._write(lines)
 
     def _lines(self) -> list[str]:
         return [
@@ -175,9 +175,9 @@ class StdoutSink(InMemorySink):
             ),
         ]
 
-    def _write(self, told: list[str]) -> None:
+    def _write(self, lines: list[str]) -> None:
         stream = self._stream or sys.stderr
-        stream.write("".join(f"METRIC {line}\n" for line in sorted(told)))
+        stream.write("".join(f"METRIC {line}\n" for line in sorted(lines)))
         stream.flush()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 
@@ -62,6 +62,12 @@ class StepTimer:
             self._end(now)
             self._open = TimedStep(event.step, now, now, event.text, event.rows)
 
+    def steps(self) -> tuple[TimedStep, ...]:
+        """Return all steps so far, as if the last one ended now."""
+        with self._lock:
+            running = [replace(self._open, ended=self._clock())] if self._open is not None else []
+            return (*self._done, *running)
+
     def finish(self) -> tuple[TimedStep, ...]:
         """Return all steps; the last one ends now."""
         with self._lock:
@@ -72,4 +78,4 @@ class StepTimer:
     def _end(self, now: int) -> None:
         if self._open is not None:
             step = self._open
-            self._done.append(TimedStep(step.name, step.began, now, step.text, step.rows))
+            self._done.append(replace(step, ended=now))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.foundation.packages import require_package
+from ematix_flow.metrics.prometheus import MetricsServer
 
 if TYPE_CHECKING:
     from ematix_flow.contract.stream import PartitionLag
@@ -20,11 +19,11 @@ COUNTERS = {
     "batches_total": "Micro-batches committed.",
     "errors_total": "Failures of a target or of the stream.",
     "dlq_writes_total": "Messages set aside as dead letters.",
-    "idle_iterations_total": "Times the source was asked and had nothing.",
+    "idle_iterations_total": "Polls of the source that returned nothing.",
     "late_rows_dropped_total": "Rows that came too late for their window or their partner.",
     "windows_emitted_total": "Rows that came out of windows and joins.",
     "restarts_total": "Restarts after an error.",
-    "cdc_creates_total": "Changes that create rows, or tell of them in a snapshot.",
+    "cdc_creates_total": "Changes that create rows, or contain them in a snapshot.",
     "cdc_updates_total": "Changes that update rows.",
     "cdc_deletes_total": "Changes that delete rows.",
     "cdc_skipped_total": "Messages left out: tombstones, and operations that are none.",
@@ -120,17 +119,5 @@ def serve_metrics(metrics: StreamMetrics, port: int | None, host: str = "127.0.0
     client = require_package("prometheus_client", what="--metrics-port", extra="metrics-prometheus")
     registry = client.CollectorRegistry()
     registry.register(metrics)
-    try:
-        server, thread = client.start_http_server(port, addr=host, registry=registry)
-    except OSError as error:
-        busy = error.errno == errno.EADDRINUSE
-        raise ConfigError(
-            f"metrics cannot be served on {host}:{port}: {error.strerror}",
-            hint="another process has that port; choose another" if busy else "choose another port",
-        ) from None
-    try:
+    with closing(MetricsServer(registry, port, host)):
         yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(timeout=5)

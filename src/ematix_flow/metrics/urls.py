@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ematix_flow.declare.connections import urls
 from ematix_flow.foundation.errors import ConfigError
-from ematix_flow.foundation.names import nearest_name
 from ematix_flow.metrics import otlp
 from ematix_flow.metrics.sinks import InMemorySink, MetricsSink, NullSink, Sink, StdoutSink
 
@@ -20,10 +19,7 @@ def from_url(url: str) -> MetricsSink:
     """
     scheme = urls.scheme_of(url.strip())
     if scheme not in SCHEMES or "://" not in url:
-        near = nearest_name(scheme, SCHEMES) if scheme else None
-        suggestion = f"did you mean {near}://? " if near else ""
-        listed = ", ".join(f"{name}://" for name in SCHEMES)
-        raise ConfigError("no metrics sink has that address", hint=f"{suggestion}use one of {listed}")
+        raise ConfigError("no metrics sink has that address", hint=urls.scheme_hint(scheme, SCHEMES))
     if scheme in _PLAIN:
         return _PLAIN[scheme]()
     return _prometheus(url.strip()) if scheme == "prometheus" else _otel(url.strip(), scheme)

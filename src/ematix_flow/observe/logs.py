@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from ematix_flow.foundation.redact import MaskSecrets, mask
+from ematix_flow.foundation.redact import MaskSecrets, mask, record_message
 
 DIRECTORY_VARIABLE = "EMATIX_FLOW_LOGS_DIR"
 CAPTURE_VARIABLE = "EMATIX_FLOW_CAPTURE_LOGS"
@@ -170,10 +170,7 @@ def _masking(make: _Factory) -> _Factory:
 
     def made(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
-        try:
-            message = record.getMessage()
-        except (TypeError, ValueError):
-            message = f"{record.msg} {record.args}"
+        message = record_message(record)
         if record.exc_info or record.stack_info or mask(message) != message:
             mask_secrets.filter(record)
         return record

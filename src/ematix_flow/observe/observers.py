@@ -16,14 +16,14 @@ from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import FlowError, LeaseHeld, RunCancelled, error_facts
 from ematix_flow.foundation.isolation import WarnOnce
-from ematix_flow.lineage.declared import Lineage, SourceText, lineage_of
+from ematix_flow.lineage.declared import SourceText, lineage_of
 from ematix_flow.lineage.emitters import LineageEmitter
 from ematix_flow.lineage.events import ABORT, COMPLETE, FAIL, NAMESPACE, START, run_event
 from ematix_flow.metrics.run_metrics import record_run
 from ematix_flow.metrics.sinks import MetricsSink, NullSink
 from ematix_flow.metrics.step_times import ProgressSignal, StepTimer
 from ematix_flow.observe import tracing
-from ematix_flow.run_log.records import RunRecord
+from ematix_flow.run_log.records import RunRecord, run_record
 
 # The run was cancelled, or another process runs it.
 _NOBODYS_FAULT = (KeyboardInterrupt, SystemExit, GeneratorExit, RunCancelled, LeaseHeld)
@@ -77,7 +77,7 @@ class ObservedRun:
         self.source: SourceText | None = None
         """The source's SQL, as soon as it is known."""
         self.gave_up = False
-        """To be set if this failure is the last attempt."""
+        """Whether this failure is the last attempt."""
         self.spark_jobs: list[int] = []
         self.spark_stages: list[int] = []
         self._observers = observers
@@ -107,6 +107,7 @@ class ObservedRun:
     def failed(self, error: BaseException) -> None:
         """Set the exception that the run raised."""
         self._interrupted = isinstance(error, _NOBODYS_FAULT)
+        self.gave_up = self.gave_up or self.spec.retry.gives_up(self.attempt, error)
         facts = error.facts if isinstance(error, FlowError) else {}
         result = facts.get("result")
         partly = result.to_dict() if result is not None and hasattr(result, "to_dict") else {}
@@ -156,17 +157,9 @@ class ObservedRun:
             kind, message = error_facts(error)
             plain = {"error": kind, "message": message, "where": str(self.spec.where or "")}
             extras["error"] = error.to_dict() if isinstance(error, FlowError) else plain
-        return RunRecord(
-            run_id=str(result.get("run_id") or facts.get("run_id") or self.run_id),
-            pipeline=self.spec.name,
-            status=status,
-            started_at=self._started_at,
-            finished_at=now(),
-            attempt=self.attempt,
-            failed_step=str(facts["step"]) if "step" in facts else None,
-            error_summary=error_facts(error)[1] if error is not None else None,
-            extras=extras,
-        )
+        run_id = str(result.get("run_id") or facts.get("run_id") or self.run_id)
+        return run_record(run_id, self.spec.name, status, self._started_at, error=error, attempt=self.attempt,
+                          extras=extras)  # fmt: skip
 
     def _emit_lineage(self, kind: str, at: datetime) -> None:
         emitter = self._observers.lineage
@@ -177,7 +170,7 @@ class ObservedRun:
                 run_event(
                     kind,
                     self.spec,
-                    self._lineage(),
+                    lineage_of(self.spec, source=self.source),
                     run_id=self.run_id,
                     at=at,
                     record=self._record,
@@ -185,6 +178,3 @@ class ObservedRun:
                     scheduled_for=self._scheduled_for,
                 )
             )
-
-    def _lineage(self) -> Lineage:
-        return lineage_of(self.spec, source=self.source)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ematix_flow.alerters.dispatch import Alerts
 from ematix_flow.alerters.outages import Outages
 from ematix_flow.alerters.settings import requested_alerters
 from ematix_flow.config import files
-from ematix_flow.foundation.errors import ConfigError, FlowError
+from ematix_flow.foundation.errors import FlowError
 from ematix_flow.foundation.isolation import WarnOnce
-from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.lineage import emitters
 from ematix_flow.lineage.events import NAMESPACE
 from ematix_flow.metrics import urls as metrics_urls
-from ematix_flow.metrics.sinks import MetricsSink, NullSink
+from ematix_flow.metrics.sinks import NullSink
 from ematix_flow.observe import tracing
 from ematix_flow.observe.observers import Observers
 
 METRICS_VARIABLES = ("EMATIX_FLOW_METRICS", "EMATIX_FLOW_METRICS_URL")
 TRACES_VARIABLE, LINEAGE_VARIABLE = "EMATIX_FLOW_TRACES", "EMATIX_FLOW_LINEAGE"
+_T = TypeVar("_T")
 _KEYS = {"metrics": ("url",), "traces": ("url",), "lineage": ("url", "namespace")}
 
 
@@ -43,15 +43,16 @@ def requested_observers(options: ObserverOptions | None = None, *, warn: Callabl
     An invalid address of alerters, metrics or lineage causes a warning, because the run matters more; one of traces is
     an error. `known` are the outages that were alerted before.
     """
-    chosen_options = options or ObserverOptions()
+    chosen = options or ObserverOptions()
     lineage = _setting("lineage")
+    metrics_url = chosen.metrics or _from_environment(*METRICS_VARIABLES) or _setting("metrics").get("url")
+    lineage_url = chosen.lineage or _from_environment(LINEAGE_VARIABLE) or lineage.get("url")
+    traces = chosen.traces or _from_environment(TRACES_VARIABLE) or _setting("traces").get("url")
     return Observers(
-        alerts=Alerts(requested_alerters(chosen_options.alerters, warn=warn), known=known, report=warn),
-        metrics=_metrics(
-            chosen_options.metrics or _from_environment(*METRICS_VARIABLES) or _setting("metrics").get("url"), warn
-        ),
-        tracer=_tracer(chosen_options.traces or _from_environment(TRACES_VARIABLE) or _setting("traces").get("url")),
-        lineage=_lineage(chosen_options.lineage or _from_environment(LINEAGE_VARIABLE) or lineage.get("url"), warn),
+        alerts=Alerts(requested_alerters(chosen.alerters, warn=warn), known=known, report=warn),
+        metrics=_or_warn(metrics_urls.from_url, metrics_url, "metrics", warn) or NullSink(),
+        tracer=tracing.configure_tracer_from_url(traces) if traces else tracing.get_global_tracer(),
+        lineage=_or_warn(emitters.from_url, lineage_url, "lineage", warn),
         namespace=str(lineage.get("namespace") or os.environ.get("OPENLINEAGE_NAMESPACE") or NAMESPACE),
         run_log_option=run_log_option,
         complaints=WarnOnce(warn),
@@ -62,45 +63,21 @@ def _from_environment(*names: str) -> str | None:
     return next((value for name in names if (value := os.environ.get(name))), None)
 
 
-def _metrics(url: str | None, warn: Callable[[str], None]) -> MetricsSink:
-    if not url:
-        return NullSink()
+def _or_warn(make: Callable[[str], _T], url: str | None, what: str, warn: Callable[[str], None]) -> _T | None:
     try:
-        return metrics_urls.from_url(url)
+        return make(url) if url else None
     except FlowError as error:
-        warn(f"{error.what}; continuing without metrics" + (f"; {error.hint}" if error.hint else ""))
-        return NullSink()
-
-
-def _lineage(url: str | None, warn: Callable[[str], None]) -> emitters.LineageEmitter | None:
-    if not url:
+        warn(f"{error.what}; continuing without {what}" + (f"; {error.hint}" if error.hint else ""))
         return None
-    try:
-        return emitters.from_url(url)
-    except FlowError as error:
-        warn(f"{error.what}; continuing without lineage" + (f"; {error.hint}" if error.hint else ""))
-        return None
-
-
-def _tracer(url: str | None) -> Any | None:
-    return tracing.configure_tracer_from_url(url) if url else tracing.get_global_tracer()
 
 
 def _setting(table: str) -> Mapping[str, Any]:
     """Return `[metrics]`, `[traces]` or `[lineage]` of the project's file, else of the user's."""
-    for file in (files.read_project(), files.read_user()):
-        value = file.data.get(table) if file is not None else None
-        if value is None or file is None:
-            continue
-        entry = {"url": value} if isinstance(value, str) else value
-        if not isinstance(entry, Mapping):
-            raise ConfigError(f"{file.shown}: {table} is not a table", where=file.place((table,)), hint=f'write [{table}] and below it url = "…"')  # fmt: skip
-        for key in entry:
-            if key not in _KEYS[table]:
-                raise ConfigError(
-                    f"{file.shown}: [{table}] has no key {key!r}",
-                    where=file.place((table, key)),
-                    hint=did_you_mean(key, _KEYS[table]),
-                )
-        return entry
+    for file in files.configuration_files():
+        if isinstance(file.data.get(table), str):
+            return {"url": file.data[table]}
+        entry = file.table(table, hint=f'write [{table}] and below it url = "…"')
+        if entry is not None:
+            file.check_keys(entry, _KEYS[table], table)
+            return entry
     return {}

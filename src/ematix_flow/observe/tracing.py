@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from ematix_flow.declare.connections import urls
 from ematix_flow.foundation.errors import ConfigError
-from ematix_flow.foundation.names import nearest_name
 from ematix_flow.foundation.packages import require_package
 from ematix_flow.foundation.redact import mask
 from ematix_flow.metrics import otlp
+from ematix_flow.metrics.run_metrics import listed_mappings
 from ematix_flow.metrics.step_times import TimedStep
 from ematix_flow.run_log.records import RunRecord
 
@@ -36,12 +36,8 @@ def configure_tracer_from_url(url: str) -> Any:
     text = url.strip()
     scheme = urls.scheme_of(text)
     if scheme not in _SCHEMES or "://" not in text or (scheme == "otel" and text != "otel://stdout"):
-        near = nearest_name(scheme, _SCHEMES) if scheme else None
-        suggestion = f"did you mean {near}://? " if near and near != scheme else ""
-        raise ConfigError(
-            "no tracer has that address",
-            hint=f"{suggestion}use otel://stdout, otel+otlp+grpc://host:4317 or otel+otlp+http://host:4318",
-        )
+        use = "otel://stdout, otel+otlp+grpc://host:4317 or otel+otlp+http://host:4318"
+        raise ConfigError("no tracer has that address", hint=urls.scheme_hint(scheme, _SCHEMES, use=use))
     sdk = require_package("opentelemetry.sdk.trace", what=WHAT, extra=otlp.EXTRA)
     export = require_package("opentelemetry.sdk.trace.export", what=WHAT, extra=otlp.EXTRA)
     provider = sdk.TracerProvider(resource=otlp.make_resource(what=WHAT), shutdown_on_exit=False)
@@ -117,8 +113,7 @@ def mark_failed(span: Any, error: BaseException) -> None:
 def describe_run(span: Any, record: RunRecord, *, spark_jobs: Sequence[int] = (),
                  spark_stages: Sequence[int] = ()) -> None:  # fmt: skip
     """Set the run's id, its counts, and Spark's jobs and stages as attributes of its span."""
-    listed = record.extras.get("targets")
-    targets = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, Sequence) else []
+    targets = listed_mappings(record.extras.get("targets"))
     counts = {word: sum(int(target.get(word) or 0) for target in targets) for word in _COUNTS}
     known: dict[str, Any] = {
         "flow.run.id": record.run_id,

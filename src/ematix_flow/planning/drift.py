@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ematix_flow.contract.backend import DdlPlanner
 from ematix_flow.contract.ddl import (
     AddColumn,
     ChangeType,
@@ -102,12 +103,12 @@ def apply_drift_policy(
     raise _drift_error(table, list(plan.drift), where, 'declare what is there, or set on_drift="warn" or "evolve"')
 
 
-def with_unique(plan: DdlPlan, shape: TargetShape, planner: object) -> DdlPlan:
+def with_unique(plan: DdlPlan, shape: TargetShape, planner: DdlPlanner) -> DdlPlan:
     """Return the plan with added or dropped UNIQUE constraints as harmless drift, where the system reports them."""
-    ask = getattr(planner, "unique_groups", None)
-    if ask is None:
+    groups = planner.unique_groups(shape)
+    if groups is None:
         return plan
-    existing, declared = {frozenset(group) for group in ask(shape)}, {frozenset(group) for group in shape.table.unique}
+    existing, declared = {frozenset(group) for group in groups}, {frozenset(group) for group in shape.table.unique}
     differences = [f"+ UNIQUE ({', '.join(sorted(group))}) is declared and missing" for group in declared - existing]
     differences += [
         f"- UNIQUE ({', '.join(sorted(group))}) is in the table and not declared" for group in existing - declared

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.foundation.lazy_exports import lazy_exports
+from ematix_flow.foundation.names import lazy_exports
 
 if TYPE_CHECKING:
     from ematix_flow.run_log.azure_blob import AzureBlobRunLog

@@ -3,86 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, PermissionDenied, Unreachable
+from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, PermissionDenied
 from ematix_flow.foundation.redact import mask, remember_secret
-from ematix_flow.run_log.blob import ABSENT, Blob, BlobRunLog, LazyClient, ObjectChanged
-from ematix_flow.run_log.drivers import ELSEWHERE, require_driver
+from ematix_flow.run_log.blob.store import BlobRunLog, run_log_errors
+from ematix_flow.run_log.drivers import require_driver
+from ematix_flow.storage.azure_objects import AzureObjects
+from ematix_flow.storage.object_store import LazyClient
 
 _CREDENTIALS = (
     "give credentials: AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_CONNECTION_STRING, "
     "or install azure-identity"
 )
 _HOW = {"retry_total": 1, "initial_backoff": 0.5, "increment_base": 1, "connection_timeout": 2, "read_timeout": 5}
-
-
-class _AzureContainer:
-    def __init__(self, client: LazyClient) -> None:
-        self._client = client
-        self._name = client.get().container_name
-        self.label = f"azureblob://{client.get().account_name}/{self._name}"
-
-    def get(self, key: str) -> Blob | None:
-        from azure.core.exceptions import ResourceNotFoundError
-
-        with self._translated():
-            try:
-                answer = self._client.get().download_blob(key)
-                return Blob(answer.readall(), answer.properties.etag)
-            except ResourceNotFoundError:
-                return None
-
-    def put(self, key: str, body: bytes, *, match: str | None = None) -> None:
-        from azure.core import MatchConditions
-
-        condition = {"etag": match, "match_condition": MatchConditions.IfNotModified} if match else {}
-        with self._translated():
-            self._client.get().upload_blob(key, body, overwrite=match != ABSENT, **condition)
-
-    def keys(self, prefix: str, *, page: int = 1000) -> Iterator[str]:
-        with self._translated():
-            yield from self._client.get().list_blob_names(name_starts_with=prefix, results_per_page=page)
-
-    def folders(self, prefix: str) -> list[str]:
-        with self._translated():
-            items = self._client.get().walk_blobs(name_starts_with=prefix, delimiter="/")
-            return [item.name for item in items if item.name.endswith("/")]
-
-    def delete(self, key: str) -> None:
-        from azure.core.exceptions import ResourceNotFoundError
-
-        with self._translated():
-            try:
-                self._client.get().delete_blob(key)
-            except ResourceNotFoundError:
-                return
-
-    def close(self) -> None:
-        self._client.close()
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        from azure.core import exceptions as azure
-
-        try:
-            yield
-        except (azure.ResourceExistsError, azure.ResourceModifiedError) as error:
-            raise ObjectChanged(str(error)) from error
-        except azure.ResourceNotFoundError as error:
-            what = f"there is no container {self._name!r} for the run log"
-            raise ConnectionFailed(what, hint=ELSEWHERE) from error
-        except azure.HttpResponseError as error:
-            if isinstance(error, azure.ClientAuthenticationError) or error.status_code in (401, 403):
-                what = f"the run log {self.label} refused: {_first_line(error)}"
-                raise PermissionDenied(what, hint=_CREDENTIALS) from error
-            kind = Unreachable if (error.status_code or 0) >= 500 else ConnectionFailed
-            raise kind(f"the run log {self.label} cannot be used: {_first_line(error)}", hint=ELSEWHERE) from error
-        except azure.AzureError as error:
-            what = f"the run log {self.label} cannot be reached: {_first_line(error)}"
-            raise Unreachable(what, hint=ELSEWHERE) from error
 
 
 class AzureBlobRunLog(BlobRunLog):
@@ -97,8 +31,10 @@ class AzureBlobRunLog(BlobRunLog):
         credential: Any = None,
         container_client: Any = None,
     ) -> None:
-        kept = LazyClient(container_client, lambda: _client(container, account_url, credential))
-        super().__init__(_AzureContainer(kept), prefix=prefix)
+        client = LazyClient(container_client, lambda: _client(container, account_url, credential))
+        name, account = client.get().container_name, client.get().account_name
+        errors = run_log_errors(f"azureblob://{account}/{name}", f"container {name!r}", _CREDENTIALS)
+        super().__init__(AzureObjects(client, errors), prefix=prefix)
 
 
 def _client(container: str, account_url: str | None, credential: Any) -> Any:
@@ -130,7 +66,3 @@ def _credential(account_url: str) -> Any:
     except ImportError:
         raise PermissionDenied(f"nothing says who may open the run log {account_url}", hint=_CREDENTIALS) from None
     return DefaultAzureCredential()
-
-
-def _first_line(error: BaseException) -> str:
-    return mask(str(error).strip().partition("\n")[0])

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import errno
-import importlib
+import functools
 import re
-from typing import Any
 
+from ematix_flow.foundation import drivers
 from ematix_flow.foundation.errors import (
     ConfigError,
     ConnectionFailed,
     FlowError,
-    MissingDriver,
     PermissionDenied,
     StorageFull,
     Unreachable,
@@ -19,16 +18,7 @@ from ematix_flow.foundation.errors import (
 
 ELSEWHERE = "check the address (--run-log URL or EMATIX_FLOW_RUN_LOG_URL); or pass --no-run-log"
 CONNECT_SECONDS = 5
-
-
-def require_driver(module: str, *, package: str, extra: str) -> Any:
-    """Return the imported module; raise a MissingDriver that names the extra to install."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingDriver(
-            f"this run log needs {package}, which is not installed", hint=f'pip install "ematix-flow-spark[{extra}]"'
-        ) from error
+require_driver = functools.partial(drivers.require_driver, needed_by="this run log")
 
 
 def check_plain_name(name: str, *, what: str) -> str:

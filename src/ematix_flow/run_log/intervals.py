@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from ematix_flow.declare.windows import DataWindow
 from ematix_flow.foundation.errors import FlowError, LeaseHeld
-from ematix_flow.foundation.redact import mask
-from ematix_flow.run_log.protocol import RunLog
+from ematix_flow.run_log.protocol import ClaimStore, RunLog
 from ematix_flow.run_log.schedule import Interval
 from ematix_flow.run_log.worker import this_worker
+from ematix_flow.storage.lease import Lease
 
 LEASE_SECONDS = 120.0
 _PLANNING_SECONDS = 300.0  # writing many windows to an object store takes long
@@ -22,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def planning_lock(run_log: RunLog, pipeline: str) -> Iterator[None]:
+def planning_lock(run_log: ClaimStore, pipeline: str) -> Iterator[None]:
     """Hold the planning lock of a pipeline during the block, so that no two planned windows overlap."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
@@ -47,17 +46,14 @@ class IntervalLease:
         self.again = again
         """The repetition id if the window was done before; the ledger keeps it as the run id."""
         self._run_log = run_log
-        self._pipeline = pipeline
-        self._ended = threading.Event()
-        self._beat: threading.Thread | None = None
+        self._key = (pipeline, window.start, window.end, this_worker(), LEASE_SECONDS)
+        self._kept = ExitStack()
 
     def claim(self) -> bool:
         """Claim the window; return False if it is done or held by another worker."""
-        key = (self._pipeline, self.window.start, self.window.end, this_worker(), LEASE_SECONDS)
-        if not self._run_log.take_interval(*key):
+        if not self._run_log.take_interval(*self._key):
             return False
-        self._beat = threading.Thread(target=self._renew, name="flow-window", daemon=True)
-        self._beat.start()
+        self._kept.enter_context(Lease(self._renew, every=LEASE_SECONDS / 3).kept())
         return True
 
     def done(self, run_id: str) -> None:
@@ -77,24 +73,14 @@ class IntervalLease:
         self._record(interval)
 
     def _record(self, interval: Interval) -> None:
-        self._ended.set()
-        if self._beat is not None:
-            self._beat.join(timeout=5)
+        self._kept.close()
         try:
-            self._run_log.record_intervals(self._pipeline, [interval])
+            self._run_log.record_intervals(self._key[0], [interval])
         except FlowError as error:  # the target has the commit token, so that a second load finds the window loaded
             _log.warning("%s; the window %s stays open in the ledger", error.what, self.window)
 
-    def _renew(self) -> None:
-        while not self._ended.wait(LEASE_SECONDS / 3):
-            try:
-                worker = this_worker()
-                kept = self._run_log.renew_interval(
-                    self._pipeline, self.window.start, self.window.end, worker, LEASE_SECONDS
-                )
-            except Exception as exc:  # the next heartbeat tries again; the lease outlives two missed ones
-                _log.debug("renewing: %s", mask(str(exc)))
-                continue
-            if not kept:
-                _log.warning("somebody else has taken the window %s; only one of both will publish it", self.window)
-                return
+    def _renew(self) -> bool:
+        is_held = self._run_log.renew_interval(*self._key)
+        if not is_held:
+            _log.warning("another worker has taken the window %s; only one of both will publish it", self.window)
+        return is_held

@@ -101,7 +101,7 @@ class _MySQLDialect(RunLogDialect):
         """Hold a named lock of the server: in MySQL every DDL statement commits by itself."""
         got = session.one("SELECT GET_LOCK(?, ?)", _MIGRATION_LOCK, LOCK_SECONDS)
         if not got or got[0] != 1:
-            raise Unreachable(f"somebody else changes the tables of the run log {self.label}", hint="try again")
+            raise Unreachable(f"another process changes the tables of the run log {self.label}", hint="try again")
         try:
             yield
         finally:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.errors import DeclarationError, FlowError, error_facts
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.foundation.redact import mask
 
@@ -176,6 +176,33 @@ class RecordFate(Enum):
 
     KEPT = "kept"
     REMOVED = "removed"
+
+
+def run_record(
+    run_id: str,
+    pipeline: str,
+    status: str,
+    started_at: datetime,
+    *,
+    error: BaseException | None = None,
+    attempt: int = 1,
+    kind: str = "batch",
+    extras: Mapping[str, Any],
+) -> RunRecord:
+    """Return the record of a run as it stands now: `running`, or ended now, by the error if there is one."""
+    facts = error.facts if isinstance(error, FlowError) else {}
+    return RunRecord(
+        run_id=run_id,
+        pipeline=pipeline,
+        status=status,
+        started_at=started_at,
+        finished_at=None if status == "running" else now(),
+        attempt=attempt,
+        failed_step=str(facts["step"]) if "step" in facts else None,
+        error_summary=error_facts(error)[1] if error is not None else None,
+        kind=kind,
+        extras=extras,
+    )
 
 
 def closed_record(record: RunRecord, status: str, summary: str, error: Mapping[str, Any] | None = None) -> RunRecord:

@@ -85,7 +85,7 @@ class Action:
 
     def __post_init__(self) -> None:
         if self.kind not in ACTIONS:
-            raise DeclarationError(f"nobody can ask for {self.kind!r}", hint=did_you_mean(str(self.kind), ACTIONS))
+            raise DeclarationError(f"there is no action {self.kind!r}", hint=did_you_mean(str(self.kind), ACTIONS))
 
     @property
     def starts_a_run(self) -> bool:

@@ -85,9 +85,11 @@ def _stat(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
+def has_dead_worker(record: RunRecord) -> bool:
+    """Return whether the process of a run has certainly ended."""
+    return is_dead(str(record.extras.get("worker") or ""))
+
+
 def shown_status(record: RunRecord) -> str:
     """Return the status, or `died` for a running record whose process has ended."""
-    worker = record.extras.get("worker")
-    if record.status == "running" and isinstance(worker, str) and is_dead(worker):
-        return DIED
-    return record.status
+    return DIED if record.status == "running" and has_dead_worker(record) else record.status

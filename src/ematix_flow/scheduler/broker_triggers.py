@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from ematix_flow.backends.catalog import backend_for
 from ematix_flow.config.resolve import resolve
@@ -14,7 +15,7 @@ from ematix_flow.declare.endpoints import Source
 from ematix_flow.declare.message import Message
 from ematix_flow.declare.workflow import Workflow
 from ematix_flow.foundation.clock import now as clock_now
-from ematix_flow.foundation.errors import FlowError, LeaseLost, Unsupported
+from ematix_flow.foundation.errors import LeaseLost, Unsupported, located
 from ematix_flow.foundation.redact import mask
 from ematix_flow.run_log.protocol import RunLog
 from ematix_flow.run_log.records import RunRecord
@@ -33,9 +34,11 @@ OnEvent = Callable[[str, str, str], None]
 
 def open_listener(flow: Workflow) -> MessageListener:
     """Return an open listener for the source of a workflow; raise Unsupported for a backend without listeners."""
-    source = flow.on_message
-    if not isinstance(source, Source):
-        raise AssertionError(f"{flow.name} is fired by something else")
+    return _listener_of(flow, flow.on_message)()
+
+
+def _listener_of(flow: Workflow, source: Source) -> Callable[[], MessageListener]:
+    """Return the function that opens the listener, without contacting the broker."""
     connection = resolve(source.connection).connection
     backend = backend_for(connection)
     if backend.listener is None:
@@ -44,7 +47,7 @@ def open_listener(flow: Workflow) -> MessageListener:
             where=flow.where,
             hint="on_message= takes a source of Kafka or RabbitMQ; a stream can read others and send: flow send NAME",
         )
-    return backend.listener(connection, source.query, flow.name)
+    return partial(backend.listener, connection, source.query, flow.name)
 
 
 def run_for_message(message: Message, job: str, flow: str) -> RunRecord:
@@ -163,9 +166,5 @@ def check_sources(flows: Iterable[Workflow]) -> None:
     """Raise, before anything is scheduled, for a workflow whose source is unknown or cannot be listened to."""
     for flow in flows:
         if isinstance(flow.on_message, Source):
-            try:
-                backend = backend_for(resolve(flow.on_message.connection).connection)
-            except FlowError as error:
-                raise error.at(flow.where) from None
-            if backend.listener is None:
-                open_listener(flow)
+            with located(flow.where):
+                _listener_of(flow, flow.on_message)

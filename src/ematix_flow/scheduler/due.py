@@ -108,7 +108,11 @@ def _decide(job: Job, known: JobFacts, unsettled: set[str], *, now: datetime, in
     if slot is None and (state is None or state.attempt_count == 0):
         return None
     if job.name in known.paused:
-        return SkippedJob(job.name, f"paused by {known.paused[job.name] or 'somebody'}") if slot is not None else None
+        return (
+            SkippedJob(job.name, f"paused by {known.paused[job.name] or 'an unknown user'}")
+            if slot is not None
+            else None
+        )
     if job.name in known.running:
         return SkippedJob(job.name, "still running", waits_for=slot) if slot is not None else None
     if slot is None and state is not None:

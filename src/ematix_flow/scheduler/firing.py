@@ -16,7 +16,6 @@ from ematix_flow.scheduler.due import Job, SkippedJob
 from ematix_flow.scheduler.job_facts import jobs_to_retry, waits_for_retry
 from ematix_flow.scheduler.lost_runs import WORKER_GONE, close_lost_runs
 from ematix_flow.scheduler.queueing import DueQueue
-from ematix_flow.scheduler.requested_runs import gives_up
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class RunDueTick:
             self._report_skipped([SkippedJob(name, error.what)])
         except Exception as error:
             kind, message = error_facts(error)
-            gave_up = gives_up(self._policies[name], record.attempt, error)
+            gave_up = self._policies[name].gives_up(record.attempt, error)
             self._report_failure(name, message, kind, AttemptState(record.attempt, self.now, gave_up))
         else:
             self.result.fired.append(FiredEvent(name, done))

@@ -15,7 +15,7 @@ from ematix_flow.declare import registry
 from ematix_flow.declare.quality.checks import parse_duration
 from ematix_flow.foundation.clock import now as clock_now
 from ematix_flow.foundation.errors import DeclarationError, FlowError
-from ematix_flow.run_log.protocol import RunLog
+from ematix_flow.run_log.protocol import RunLog, RunLogReader
 from ematix_flow.run_log.records import in_utc, to_text
 from ematix_flow.run_log.schedule import Slot
 from ematix_flow.run_log.worker import this_worker
@@ -142,7 +142,7 @@ class FreshnessEvaluator:
         return states
 
 
-def last_success_in(run_log: RunLog) -> LastSuccess:
+def last_success_in(run_log: RunLogReader) -> LastSuccess:
     """Return a function that looks up the last success of a pipeline in the run log."""
     last = run_log.last_runs()
 

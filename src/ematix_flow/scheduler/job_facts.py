@@ -7,14 +7,14 @@ from datetime import datetime
 
 from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.declare.workflow import Workflow, workflows
-from ematix_flow.run_log.protocol import RunLog
+from ematix_flow.run_log.protocol import RunLogReader
 from ematix_flow.run_log.records import AttemptState, LastRun, RunRecord
 from ematix_flow.run_log.schedule import Action
-from ematix_flow.run_log.worker import is_dead
+from ematix_flow.run_log.worker import shown_status
 from ematix_flow.scheduler.due import AFTER, CRON, MESSAGE, WAIT, Job, JobFacts
 
 
-def job_facts(run_log: RunLog, jobs: Sequence[Job]) -> JobFacts:
+def job_facts(run_log: RunLogReader, jobs: Sequence[Job]) -> JobFacts:
     """Return the facts about jobs; the number of queries does not depend on the length of the history."""
     waiting = {name: slot.slot.partition(":")[2] for name, slot in run_log.last_slots(WAIT).items()}
     attempts = run_log.attempt_states()
@@ -29,7 +29,7 @@ def job_facts(run_log: RunLog, jobs: Sequence[Job]) -> JobFacts:
     )
 
 
-def _succeeded(run_log: RunLog, jobs: Sequence[Job]) -> dict[str, datetime]:
+def _succeeded(run_log: RunLogReader, jobs: Sequence[Job]) -> dict[str, datetime]:
     last: Mapping[str, LastRun] = run_log.last_runs()
     successes = {name: run.at for name, run in last.items() if run.success}
     upstreams = {name for job in jobs for name in job.depends_on}
@@ -51,11 +51,11 @@ def _with_workflow_successes(succeeded: dict[str, datetime], flows: Mapping[str,
     return succeeded
 
 
-def _running(run_log: RunLog) -> frozenset[str]:
+def _running(run_log: RunLogReader) -> frozenset[str]:
     return frozenset(name for name, record in run_log.latest_runs().items() if is_running(record))
 
 
-def _requested_jobs(run_log: RunLog, attempts: Mapping[str, AttemptState]) -> frozenset[str]:
+def _requested_jobs(run_log: RunLogReader, attempts: Mapping[str, AttemptState]) -> frozenset[str]:
     """Return the jobs with a requested run, which counts as running unless a retry of an earlier run goes first."""
     return frozenset(
         record.pipeline
@@ -64,7 +64,7 @@ def _requested_jobs(run_log: RunLog, attempts: Mapping[str, AttemptState]) -> fr
     )
 
 
-def jobs_to_retry(run_log: RunLog, policies: Mapping[str, RetryPolicy]) -> set[str]:
+def jobs_to_retry(run_log: RunLogReader, policies: Mapping[str, RetryPolicy]) -> set[str]:
     """Return the jobs whose last run failed and is to be tried again."""
     return {
         name
@@ -82,5 +82,4 @@ def is_running(record: RunRecord) -> bool:
     """Return whether a worker that may be alive executes the run, so that the pipeline must not run elsewhere."""
     if record.extras.get("backfill"):  # past windows are loaded beside the live runs
         return False
-    worker = record.extras.get("worker")
-    return record.status == "running" and not (worker and is_dead(str(worker)))
+    return shown_status(record) == "running"

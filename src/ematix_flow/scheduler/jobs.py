@@ -9,7 +9,7 @@ from ematix_flow.declare.endpoints import Source
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.streams import registry as streams
 from ematix_flow.declare.workflow import AllOf, AnyOf, TriggerOp, Workflow
-from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.errors import DeclarationError, located
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.scheduler import cron
 from ematix_flow.scheduler.due import Job
@@ -32,10 +32,8 @@ def job_of(spec: PipelineSpec, flow: Workflow | None = None) -> Job:
     if schedule is None and flow is not None:
         schedule, zone = flow.schedule, flow.timezone
     if schedule is not None:
-        try:
+        with located(spec.where if spec.schedule else flow.where if flow else None):
             cron.check_schedule(schedule)
-        except DeclarationError as error:
-            raise error.at(spec.where if spec.schedule else flow.where if flow else None) from None
     return Job(
         name=spec.name,
         schedule=schedule,

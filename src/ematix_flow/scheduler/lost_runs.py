@@ -9,7 +9,7 @@ from ematix_flow.foundation.clock import now as clock_now
 from ematix_flow.foundation.errors import RunFailed
 from ematix_flow.run_log.protocol import RunLog
 from ematix_flow.run_log.records import AttemptState, RecordFate, RunRecord, closed_record
-from ematix_flow.run_log.worker import is_dead, this_worker
+from ematix_flow.run_log.worker import has_dead_worker, this_worker
 from ematix_flow.scheduler.requested_runs import record_attempt_outcome
 
 WORKER_GONE = "its worker ended without a word"
@@ -39,9 +39,9 @@ def close_lost_runs(run_log: RunLog, policies: Mapping[str, RetryPolicy]) -> lis
 
 def _is_worker_lost(run_log: RunLog, record: RunRecord) -> bool:
     """Return whether the worker is gone: checked by process on this machine, by its lease on any other."""
-    worker = str(record.extras.get("worker") or "")
-    if worker and is_dead(worker):
+    if has_dead_worker(record):
         return True
+    worker = str(record.extras.get("worker") or "")
     if worker.partition(":")[0] == this_worker().partition(":")[0] or record.extras.get("backfill"):
         return False  # it is alive; and a past window is held in the ledger, not by a lease
     claim = run_log.claim(record.pipeline, this_worker(), 30)

@@ -1,39 +1,38 @@
-"""Executes a requested run and records the state of its job after an attempt."""
+"""A requested run, and the state of its job after an attempt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.foundation.clock import now as clock_now
-from ematix_flow.foundation.errors import FlowError, LeaseHeld, LeaseLost, RunCancelled, UnknownName
+from ematix_flow.foundation.errors import LeaseHeld, LeaseLost, RunCancelled, UnknownName
 from ematix_flow.run_log.protocol import RunLog
 from ematix_flow.run_log.records import AttemptState
 
 if TYPE_CHECKING:
-    from ematix_flow.run_log.protocol import RunLog
     from ematix_flow.run_log.records import RunRecord
-
-_R = TypeVar("_R")
 
 
 def requested_run(run_log: RunLog, run_id: str, spec: PipelineSpec) -> RunRecord:
     """Return the requested run; raise an UnknownName if this pipeline has none with that id."""
     record = run_log.get_run(run_id)
     if record is None or record.pipeline != spec.name:
-        raise UnknownName(f"nobody asked for a run {run_id} of {spec.name}", hint="see them: flow runs list")
+        raise UnknownName(f"no request for a run {run_id} of {spec.name}", hint="see them: flow runs list")
     return record
 
 
-def execute_requested(
-    record: RunRecord, spec: PipelineSpec, run_log: RunLog, work: Callable[[], _R], *, now: datetime | None = None
-) -> _R:
-    """Call `work` and record its outcome, unless the run is held elsewhere, lost its lease or was cancelled."""
+@contextmanager
+def recorded_attempt(
+    record: RunRecord, spec: PipelineSpec, run_log: RunLog, *, now: datetime | None = None
+) -> Iterator[None]:
+    """Record how the block's run ended, unless it is held elsewhere, lost its lease or was cancelled."""
     try:
-        done = work()
+        yield
     except (LeaseHeld, LeaseLost, RunCancelled):
         raise
     except Exception as error:
@@ -42,7 +41,6 @@ def execute_requested(
         )
         raise
     record_attempt_outcome(run_log, spec.name, spec.retry, attempt=record.attempt, error=None, at=now or clock_now())
-    return done
 
 
 def record_attempt_outcome(
@@ -52,12 +50,6 @@ def record_attempt_outcome(
     if error is None:
         run_log.clear_attempt_state(name)
         return None
-    state = AttemptState(attempt, at, gives_up(policy, attempt, error))
+    state = AttemptState(attempt, at, policy.gives_up(attempt, error))
     run_log.record_attempt(name, state)
     return state
-
-
-def gives_up(policy: RetryPolicy, attempt: int, error: BaseException) -> bool:
-    """Return whether only a new slot or a user restarts the job; a job without an explicit policy never gives up."""
-    heals = not isinstance(error, FlowError) or error.retryable
-    return policy.explicit and (attempt >= policy.max_attempts or not heals)

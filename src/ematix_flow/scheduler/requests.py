@@ -12,7 +12,7 @@ from ematix_flow.foundation.errors import DeclarationError, UnknownName
 from ematix_flow.run_log.protocol import RunLog
 from ematix_flow.run_log.records import FINISHED, RecordFate, RunRecord, closed_record
 from ematix_flow.run_log.schedule import Action
-from ematix_flow.run_log.worker import is_dead, this_worker, worker_of
+from ematix_flow.run_log.worker import has_dead_worker, is_dead, this_worker, worker_of
 
 STOPPED, ASKED, NEVER_BEGUN = "stopped", "asked", "never begun"
 
@@ -83,7 +83,8 @@ def cancel_run(run_log: RunLog, run_id: str) -> CancelResult:
         return CancelResult(record, NEVER_BEGUN)
     worker = str(record.extras.get("worker") or "")
     pid = worker.split(":")[1] if worker.count(":") >= 2 else ""
-    if pid.isdigit() and not is_dead(worker) and worker_of(int(pid)) == worker and not _is_shared(record):
+    is_shared = bool(record.extras.get("inprocess"))  # with other runs, which must not end with it
+    if pid.isdigit() and not is_dead(worker) and worker_of(int(pid)) == worker and not is_shared:
         os.kill(int(pid), signal.SIGTERM)
         return CancelResult(record, STOPPED)
     run_log.enqueue(Action("cancel", record.pipeline, record.run_id, by=current_user()))
@@ -94,11 +95,6 @@ def _enqueued(run_log: RunLog, action: Action) -> RequestedRun:
     return RequestedRun(run_log.enqueue(action), action.pipeline)
 
 
-def _is_shared(record: RunRecord) -> bool:
-    """Return whether other runs share the process."""
-    return bool(record.extras.get("inprocess"))
-
-
 def _withdrawn_record(record: RunRecord) -> RunRecord | RecordFate:
     if record.status != "requested":
         return RecordFate.KEPT
@@ -107,8 +103,7 @@ def _withdrawn_record(record: RunRecord) -> RunRecord | RecordFate:
 
 def _ended(run_log: RunLog, run_id: str) -> RunRecord:
     record = _require_run(run_log, run_id)
-    worker = str(record.extras.get("worker") or "")
-    if record.status not in FINISHED and not (worker and is_dead(worker)):
+    if record.status not in FINISHED and not has_dead_worker(record):
         raise DeclarationError(
             f"run {record.run_id[:8]} has not ended: {record.status}", hint=f"flow runs cancel {record.run_id[:8]}"
         )

@@ -25,7 +25,7 @@ from ematix_flow.run_log.urls import from_url
 from ematix_flow.scheduler.due import Job, cron_slot
 from ematix_flow.scheduler.firing import RunDueResult, RunDueTick
 from ematix_flow.scheduler.jobs import declared_jobs
-from ematix_flow.scheduler.requested_runs import execute_requested, gives_up
+from ematix_flow.scheduler.requested_runs import recorded_attempt
 
 _kept: dict[int, InMemoryRunLog] = {}
 
@@ -39,8 +39,7 @@ def run_due(due: Sequence[str], *, now: datetime, run_log: Any, alerters: Sequen
         )
 
         def work(record: RunRecord) -> Any:
-            kept = capture_pipeline_logs(record.run_id) if is_capture_wanted() else contextlib.nullcontext()
-            with kept:
+            with capture_pipeline_logs(record.run_id) if is_capture_wanted() else contextlib.nullcontext():
                 return _execute(record, log, watchers, now)
 
         result = RunDueTick(_jobs(names, log, now), log, work, now=now, interval=1.0).run()
@@ -52,18 +51,13 @@ def run_due(due: Sequence[str], *, now: datetime, run_log: Any, alerters: Sequen
 
 def _execute(record: RunRecord, log: RunLog, watchers: Observers, now: datetime) -> Any:
     spec = registry.get_pipeline(record.pipeline).spec
-
-    def watched() -> Any:
-        with watchers.watching(spec, attempt=record.attempt, run_id=record.run_id) as watch:
-            try:
-                done = pipeline_run.run(spec, run_log=log, requested=record, listener=watch.listener)
-            except Exception as error:
-                watch.gave_up = gives_up(spec.retry, record.attempt, error)
-                raise
-            watch.succeeded(done.to_dict())
-        return done
-
-    return execute_requested(record, spec, log, watched, now=now)
+    with (
+        recorded_attempt(record, spec, log, now=now),
+        watchers.watching(spec, attempt=record.attempt, run_id=record.run_id) as watch,
+    ):
+        done = pipeline_run.run(spec, run_log=log, requested=record, listener=watch.listener)
+        watch.succeeded(done.to_dict())
+    return done
 
 
 def _jobs(names: set[str], log: RunLog, now: datetime) -> list[Job]:

@@ -133,7 +133,7 @@ class Scheduler:
 
     def _leads(self) -> bool:
         if self._token is not None:
-            if self._keep_leading():
+            if self.run_log.heartbeat(self._token, self.settings.leader_lease_seconds):
                 return True
             self._stand_down("the lease was lost to another scheduler")
         claim = self.run_log.claim(self._leadership, self.settings.worker_id, self.settings.leader_lease_seconds)
@@ -145,12 +145,9 @@ class Scheduler:
         self._token, self._stands_by, self._last = claim.token, False, None
         self.on_event("leading", ITSELF, f"as {self.settings.worker_id}, number {claim.fence}")
         for name in replace(self._queue, leader=self._token).recover():
-            self.on_event("recovered", name, "asked for again: its slot was taken and nobody had begun")
+            self.on_event("recovered", name, "asked for again: its slot was taken and no worker had begun")
         self._listening.start(claim.token)
         return True
-
-    def _keep_leading(self) -> bool:
-        return self._token is not None and self.run_log.heartbeat(self._token, self.settings.leader_lease_seconds)
 
     def _stand_down(self, reason: str) -> None:
         self._token = None

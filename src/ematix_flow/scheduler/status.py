@@ -11,7 +11,7 @@ from ematix_flow.alerters.text import format_span
 from ematix_flow.declare import registry
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.foundation.clock import now
-from ematix_flow.run_log.protocol import RunLog
+from ematix_flow.run_log.protocol import RunLogReader
 from ematix_flow.run_log.records import AttemptState, LastRun, RunRecord, from_text, to_text
 from ematix_flow.run_log.worker import shown_status
 from ematix_flow.scheduler.cron import BadSchedule, next_fire
@@ -20,14 +20,14 @@ from ematix_flow.scheduler.freshness import evaluate_freshness, last_success_in,
 HEADER = ("NAME", "SCHEDULE", "NEXT DUE", "LAST RUN", "OUTCOME", "RETRY", "LAG", "FRESHNESS", "DEPENDS ON")
 
 
-def status_snapshot(run_log: RunLog) -> list[dict[str, Any]]:
+def status_snapshot(run_log: RunLogReader) -> list[dict[str, Any]]:
     """Return every pipeline by name: its last run, next due time, next retry, lag and freshness, ready for JSON."""
     runs, attempts, newest = run_log.last_runs(), run_log.attempt_states(), run_log.latest_runs()
     paused, succeeded, slas = run_log.paused(), last_success_in(run_log), registered_slas()
     entries = []
     for name, declared in sorted(registry.pipelines().items()):
         entry = _entry(declared.spec, runs.get(name), attempts.get(name), newest.get(name))
-        entry["paused_by"] = (paused[name].by or "somebody") if name in paused else None
+        entry["paused_by"] = (paused[name].by or "unknown") if name in paused else None
         success, sla = succeeded(name), slas.get(name)
         entry["lag_seconds"] = max(0, round((now() - success).total_seconds())) if success is not None else None
         state = evaluate_freshness(pipeline=name, last_success=success, sla=sla.sla_seconds) if sla else None
@@ -58,12 +58,10 @@ def _entry(
         "depends_on": list(spec.depends_on),
         "last_run": {"at": to_text(last.at), "success": last.success} if last else None,
         "retry_policy": asdict(spec.retry),
-        "attempt_state": _state(attempts) if attempts else None,
+        "attempt_state": {**asdict(attempts), "last_attempt_at": to_text(attempts.last_attempt_at)}
+        if attempts
+        else None,
     }
-
-
-def _state(attempts: AttemptState) -> dict[str, Any]:
-    return {**asdict(attempts), "last_attempt_at": to_text(attempts.last_attempt_at)}
 
 
 def _retry_at(spec: PipelineSpec, attempts: AttemptState | None) -> datetime | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ematix_flow.config import files
-from ematix_flow.foundation.errors import ConfigError, FlowError
+from ematix_flow.foundation.errors import ConfigError, located
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.foundation.secrets import SecretResolver, expand
 from ematix_flow.secrets.files import FileResolver
@@ -45,9 +45,10 @@ def forget_stores() -> None:
 
 
 def _find_store(prefix: str) -> SecretResolver | None:
-    for file in (files.read_project(), files.read_user()):
-        if file is not None and prefix in _table(file):
-            return _from_file(file, prefix)
+    for file in files.configuration_files():
+        table = file.table(TABLE, hint="write [secrets.vault]") or {}
+        if prefix in table:
+            return _from_file(file, prefix, table[prefix])
     kind = _ALIASES.get(prefix, prefix)
     return _cached_store(kind, _make_store(kind, {}), CACHE_SECONDS) if kind in _FIELDS else None
 
@@ -71,18 +72,8 @@ class _CachingResolver:
         return value
 
 
-def _table(file: files.ConfigFile) -> Mapping[str, Any]:
-    table = file.data.get(TABLE, {})
-    if not isinstance(table, Mapping):
-        raise ConfigError(
-            f"{file.shown}: {TABLE} is not a table", where=file.place((TABLE,)), hint="write [secrets.vault]"
-        )
-    return table
-
-
-def _from_file(file: files.ConfigFile, prefix: str) -> SecretResolver:
+def _from_file(file: files.ConfigFile, prefix: str, entry: Any) -> SecretResolver:
     place = file.place((TABLE, prefix))
-    entry = _table(file)[prefix]
     if not isinstance(entry, Mapping):
         raise ConfigError(
             f"{file.shown}: [secrets] {prefix} is not a table", where=place, hint=f"write [secrets.{prefix}]"
@@ -93,19 +84,10 @@ def _from_file(file: files.ConfigFile, prefix: str) -> SecretResolver:
         raise ConfigError(
             f"{file.shown}: no secret store is of kind {kind!r}", where=place, hint=did_you_mean(kind, _FIELDS)
         )
-    known = (*_FIELDS[kind], *_COMMON)
-    for name in entry:
-        if name not in known:
-            raise ConfigError(
-                f"{file.shown}: [secrets.{prefix}] has no key {name!r}",
-                where=file.place((TABLE, prefix, name)),
-                hint=did_you_mean(name, known),
-            )
-    try:
+    file.check_keys(entry, (*_FIELDS[kind], *_COMMON), TABLE, prefix)
+    with located(place):
         fields = {name: _text(prefix, value) for name, value in entry.items() if name not in _COMMON}
         store = _make_store(kind, fields)
-    except FlowError as error:
-        raise error.at(place) from None
     try:
         seconds = float(entry.get("cache_seconds", CACHE_SECONDS))
     except (TypeError, ValueError):

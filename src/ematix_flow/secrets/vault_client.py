@@ -101,21 +101,21 @@ class VaultClient:
 def from_environment(fields: Mapping[str, str]) -> VaultClient:
     """Return a client from settings, completed from VAULT_ADDR, VAULT_TOKEN and the other VAULT_ variables."""
 
-    def said(name: str, variable: str) -> str | None:
+    def setting(name: str, variable: str) -> str | None:
         return fields.get(name) or os.environ.get(variable) or None
 
-    address = said("address", "VAULT_ADDR")
+    address = setting("address", "VAULT_ADDR")
     if address is None:
         raise ConfigError("Vault's address is not known", hint="set VAULT_ADDR, or address = … below [secrets.vault]")
-    role_id, secret_id = said("role_id", "VAULT_ROLE_ID"), said("secret_id", "VAULT_SECRET_ID")
+    role_id, secret_id = setting("role_id", "VAULT_ROLE_ID"), setting("secret_id", "VAULT_SECRET_ID")
     token = fields.get("token") or (None if role_id and secret_id else os.environ.get("VAULT_TOKEN") or _token_file())
     return VaultClient(
         address,
         token=token,
         role_id=role_id,
         secret_id=secret_id,
-        namespace=said("namespace", "VAULT_NAMESPACE"),
-        ca_file=said("ca_file", "VAULT_CACERT"),
+        namespace=setting("namespace", "VAULT_NAMESPACE"),
+        ca_file=setting("ca_file", "VAULT_CACERT"),
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from ematix_flow.foundation.errors import LeaseHeld
 from ematix_flow.storage import file_locks
 from ematix_flow.storage.addresses import path_of_address
-from ematix_flow.storage.paths import LakePath, read_text_if_exists, safe_file_name, translated_os_errors
+from ematix_flow.storage.os_errors import translated_os_errors
+from ematix_flow.storage.paths import LakePath, read_text_if_exists, safe_file_name
 from ematix_flow.storage.s3_path import S3Path
 
 LOCK_SECONDS = 60.0
@@ -35,7 +37,7 @@ class SpoolFolder:
 
     def __init__(self, root: LakePath) -> None:
         self.root = root  # type: ignore[assignment]
-        self._lock: int | None = None
+        self._lock: IO[bytes] | None = None
 
     def __getstate__(self) -> dict[str, object]:
         return {"root": self.root, "_lock": None}
@@ -54,7 +56,7 @@ class SpoolFolder:
     def release(self) -> None:
         """Release the lock."""
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.close()
             self._lock = None
 
     def path(self, name: str) -> str | S3Path:
@@ -105,11 +107,7 @@ class SpoolFolder:
 
     def text(self, name: str) -> str | None:
         """Return the text of a small file; None when it does not exist."""
-        with translated_os_errors(self.root / name):
-            try:
-                return (self.root / name).read_text(encoding="utf-8")
-            except FileNotFoundError:
-                return None
+        return read_text_if_exists(self.root / name)
 
     def remove(self, name: str) -> None:
         """Delete a file; a missing one is no error."""
@@ -157,12 +155,6 @@ class BucketSpoolFolder(SpoolFolder):
 
     def write(self, name: str, content: bytes, *, durable: bool = True) -> None:
         self.root.bucket.put((self.root / name).key, content)
-
-    def text(self, name: str) -> str | None:
-        return read_text_if_exists(self.root / name)
-
-    def remove(self, name: str) -> None:
-        (self.root / name).unlink()
 
     def sync(self) -> None:
         """Do nothing: every write is durable."""

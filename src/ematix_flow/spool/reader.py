@@ -60,11 +60,11 @@ class SpoolReader(DataSourceStreamReader):
     def __init__(self, settings: SpoolReaderSettings) -> None:
         self._settings: SpoolReaderSettings | None = settings
         self._spool: Spool | None = None
-        self._intake: ReceiverThread | None = None
+        self._receiver: ReceiverThread | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return an empty state: tasks only read files, and get neither the connection nor its secrets."""
-        return {"_settings": None, "_spool": None, "_intake": None}
+        return {"_settings": None, "_spool": None, "_receiver": None}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's own name
         try:
@@ -75,11 +75,11 @@ class SpoolReader(DataSourceStreamReader):
     def latestOffset(self) -> dict[str, int]:  # noqa: N802
         try:
             settings, spool = self._opened()
-            if self._intake is not None:
+            if self._receiver is not None:
                 return spool.latest(_WAIT).to_dict()
             spool.begin()
-            self._intake = ReceiverThread(spool, settings.make, settings.limits)
-            self._intake.start()
+            self._receiver = ReceiverThread(spool, settings.make, settings.limits)
+            self._receiver.start()
             _on_sigterm(self._farewell)
             return spool.latest(_FOR_EVER if settings.limits.drain else _FIRST_WAIT).to_dict()
         except Exception as exc:
@@ -112,13 +112,13 @@ class SpoolReader(DataSourceStreamReader):
 
     def stop(self) -> None:
         """Stop the receiver thread at once: Spark has ended the query and reports no further commit."""
-        if self._intake is not None:
-            self._intake.finish(0.0)
+        if self._receiver is not None:
+            self._receiver.finish(0.0)
 
     def _farewell(self) -> None:
         """Stop the receiver thread after a short wait: at SIGTERM, Spark is just reporting the last commit."""
-        if self._intake is not None:
-            self._intake.finish(_FAREWELL_SECONDS)
+        if self._receiver is not None:
+            self._receiver.finish(_FAREWELL_SECONDS)
 
     def _opened(self) -> tuple[SpoolReaderSettings, Spool]:
         if self._settings is None:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.contract.stream import LostRows, Offsets, PartitionLag, StreamRead
+from ematix_flow.contract.stream import Offsets, PartitionLag, StreamRead, StreamSource
 from ematix_flow.foundation.errors import DeclarationError, Unsupported
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.spool import segments
@@ -33,7 +33,7 @@ _OPTIONS = ("drain", "window")
 
 
 @dataclass
-class SpoolSource(ABC):
+class SpoolSource(StreamSource, ABC):
     """The messages of one connection, through a spool below the stream's checkpoint."""
 
     connection: Any
@@ -103,7 +103,7 @@ class SpoolSource(ABC):
         """
         write_refusals(self.folder(read), positions, batch)
 
-    def check_dead_lettering(self, read: StreamRead) -> None:  # noqa: B027  some brokers always keep them
+    def check_dead_lettering(self, read: StreamRead) -> None:
         """Raise a FlowError for a queue whose rejected messages the broker would discard."""
 
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
@@ -118,19 +118,12 @@ class SpoolSource(ABC):
             return [PartitionLag(f"{read.query} (spool)", spooled, seconds)]
         return [PartitionLag(read.query, None if waiting is None else waiting + spooled, seconds)]
 
-    def lost(self, read: StreamRead, end: Offsets) -> Sequence[LostRows]:
-        """Return nothing: a queue keeps every message that was not acknowledged."""
-        return ()
-
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
         """Raise Unsupported: a queue keeps no acknowledged messages."""
         raise Unsupported(
             f"{read.stream}: a {self.connection.kind} source cannot be rewound to a moment",
             hint="messages that were acknowledged are gone from it; publish them again",
         )
-
-    def close(self) -> None:  # noqa: B027  correct for every subclass
-        """Do nothing: the connection is held by another process, which ends with the query."""
 
 
 def _age_of_oldest(folder: SpoolFolder, segment: Segment) -> float | None:

@@ -1,1 +1,1 @@
-"""Paths, atomic writes and locks on local disks and in buckets."""
+"""Paths, atomic writes, object stores, leases and file locks."""

@@ -42,7 +42,7 @@ def path_of_address(address: str) -> LakePath:
         return Path(address.removeprefix("file://").removeprefix("file:")).expanduser().absolute()
     if name not in _known:
         raise ConfigError(
-            f"nobody knows the login of the bucket {name!r}, where a stream keeps its checkpoint",
+            f"no connection has the login of the bucket {name!r}, where a stream keeps its checkpoint",
             hint="declare a connection of kind delta_s3 or object_store_s3 with that bucket",
         )
     return S3Path(_known[name], address.partition("://")[2].partition("/")[2].strip("/"))

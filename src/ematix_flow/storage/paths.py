@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import shutil
 import sys
@@ -20,16 +19,13 @@ from urllib.parse import quote
 
 from ematix_flow.dataplane.spark_session import is_active_session_sail
 from ematix_flow.declare.connections.lakes import BucketConnection
-from ematix_flow.foundation.errors import (
-    ConnectionFailed,
-    FlowError,
-    PermissionDenied,
-    RunFailed,
-    StorageFull,
-    Unsupported,
-)
+from ematix_flow.foundation.errors import Unsupported
 from ematix_flow.storage import s3_spark
-from ematix_flow.storage.s3_bucket import ABSENT, S3Bucket, S3ConditionFailed
+from ematix_flow.storage.file_locks import locked_file
+from ematix_flow.storage.lease import unlimited_lease
+from ematix_flow.storage.object_store import ABSENT, ConditionFailed, in_parallel
+from ematix_flow.storage.os_errors import translated_os_errors
+from ematix_flow.storage.s3_bucket import S3Bucket
 from ematix_flow.storage.s3_lease import hold_lease
 from ematix_flow.storage.s3_path import S3Path
 
@@ -54,13 +50,6 @@ class HeldLock(Protocol):
 
     def check(self) -> None:
         """Raise an error if the lock is no longer held."""
-
-
-class _ProcessLock:
-    """A lock that is held until it is released or the process ends."""
-
-    def check(self) -> None:
-        """Do nothing: the lock cannot be lost."""
 
 
 @dataclass(frozen=True)
@@ -114,26 +103,8 @@ class LakeRoot:
             with hold_lease(path) as lease:
                 yield lease
             return
-        with _locked(path):
-            yield _ProcessLock()
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock among all processes of this machine."""
-    try:
-        import fcntl
-    except ImportError:  # Windows has no flock; Delta's own log still rejects a second commit of one version
-        yield
-        return
-    with translated_os_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+        with locked_file(path):
+            yield unlimited_lease()
 
 
 def storage_folders(connection: Any) -> tuple[Path, ...]:
@@ -213,10 +184,10 @@ def replace_text(path: LakePath, before: str | None, after: str) -> bool:
             return False
         try:
             path.bucket.put(path.key, after.encode(), match=stored.tag if stored is not None else ABSENT)
-        except S3ConditionFailed:
+        except ConditionFailed:
             return False
         return True
-    with _locked(path.with_name(LOCK)):
+    with locked_file(path.with_name(LOCK)):
         if read_text_if_exists(path) != before:
             return False
         write_atomically(path, after)
@@ -241,7 +212,7 @@ def append_line(path: LakePath, line: str) -> None:
 def lines_of(path: LakePath) -> list[str]:
     """Return every appended line, oldest first."""
     if isinstance(path, S3Path):
-        objects = path.bucket.at_once(lambda item: path.bucket.get(item.key), path.bucket.listed(path.prefix))
+        objects = in_parallel(lambda item: path.bucket.get(item.key), path.bucket.listed(path.prefix))
         return [item.body.decode() for item in objects if item is not None]
     return (read_text_if_exists(path) or "").splitlines()
 
@@ -306,27 +277,6 @@ def remove(path: LakePath) -> None:
         path.bucket.delete_below(path.prefix)
         return
     shutil.rmtree(path, ignore_errors=True)
-
-
-@contextmanager
-def translated_os_errors(path: LakePath) -> Iterator[None]:
-    """Translate OSErrors raised inside into FlowErrors."""
-    try:
-        yield
-    except OSError as exc:
-        raise translate_os(exc, path) from exc
-
-
-def translate_os(exc: OSError, path: LakePath | str) -> FlowError:
-    """Return the FlowError for a file system error."""
-    reason = exc.strerror or str(exc)
-    if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageFull(f"no space left for {path}", hint="free space on that disk and run again")
-    if exc.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return PermissionDenied(f"{path}: {reason}", hint="give this user the right to write there")
-    if exc.errno == errno.ENOTDIR:
-        return ConnectionFailed(f"{path}: a file stands where a folder belongs", hint="check the connection's path")
-    return RunFailed(f"{path}: {reason}", hint="check that the folder is there and can be written")
 
 
 def _kernel_exchange(first: Path, second: Path) -> bool:

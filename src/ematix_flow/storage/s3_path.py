@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from functools import total_ordering
 from pathlib import PurePosixPath
 
+from ematix_flow.storage.object_store import in_parallel
 from ematix_flow.storage.s3_bucket import S3Bucket
 
 
@@ -61,7 +62,7 @@ class S3Path:
         items = [
             item for item in self.bucket.listed(self.key) if item.key == self.key or item.key.startswith(self.prefix)
         ]
-        self.bucket.at_once(lambda item: self.bucket.copy(item, other.key + item.key[len(self.key) :]), items)
+        in_parallel(lambda item: self.bucket.copy(item, other.key + item.key[len(self.key) :]), items)
         self.bucket.delete(item.key for item in items)
 
     def relative_to(self, other: S3Path) -> PurePosixPath:

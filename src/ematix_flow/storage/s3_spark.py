@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ematix_flow.storage.s3_path import S3Path
 
 _SIMPLE_LOGIN = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
-_told: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
-_telling = threading.Lock()
+_configured: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
+_configuring = threading.Lock()
 
 
 def spark_address(path: S3Path) -> str:
@@ -40,8 +40,8 @@ def register_bucket(bucket: S3Bucket, spark: SparkSession | None) -> None:
         return
     settings = hadoop_settings(bucket)
     seen = sha256(repr(sorted(settings.items())).encode()).hexdigest()
-    with _telling:
-        known = _told.setdefault(spark, {})
+    with _configuring:
+        known = _configured.setdefault(spark, {})
         if known.get(bucket.name) == seen:
             return
         if bucket.name in known:

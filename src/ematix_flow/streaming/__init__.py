@@ -1,8 +1,8 @@
-"""Streams: their parts, the functions that run one, and those that this process has declared."""
+"""Streams: runs them with their state and dead letters, and lists those that this process has declared."""
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.foundation.lazy_exports import lazy_exports
+from ematix_flow.foundation.names import lazy_exports
 
 if TYPE_CHECKING:
     from ematix_flow.declare.endpoints import Source, Target

@@ -39,11 +39,11 @@ def cluster() -> Iterator[Cluster]:
     started.stop()
 
 
-def test_a_listener_whose_brokers_are_gone_says_that_nobody_answers(cluster: Cluster) -> None:
+def test_a_listener_whose_brokers_are_gone_reports_that_no_server_answers(cluster: Cluster) -> None:
     cluster.send("arrivals", b"a.csv", {})
     listener = KafkaListener(cluster.connection, "arrivals", "load")
     cluster.stop()
-    with pytest.raises(Unreachable, match="nobody answers at"):
+    with pytest.raises(Unreachable, match="no server answers at"):
         _listen(listener)
     listener.close()
 
@@ -58,7 +58,7 @@ def test_the_newest_letters_of_a_stream_are_found_behind_those_of_others(cluster
         cluster.send("letters", b"%d" % number, {"ematix-pipeline-name": b"orders"}, partition=number % 2)
     for _ in range(20):
         cluster.send("letters", b"", {"ematix-pipeline-name": b"clicks"})
-    letters = KafkaDeadLetterTopic(cluster.connection, "letters", "orders")
+    letters = KafkaDeadLetterTopic(cluster.connection, "letters", "orders", "orders")
     assert [item.value for item in letters.newest(3)] == [b"4", b"3", b"2"]
     assert len(letters.newest(100)) == 5
     assert letters.newest(0) == []

@@ -40,7 +40,7 @@ def test_a_connection_without_a_login_speaks_plainly() -> None:
     assert access().for_librdkafka()["security.protocol"] == "PLAINTEXT"
 
 
-def test_a_plain_login_is_said_in_both_languages() -> None:
+def test_a_plain_login_is_set_in_both_languages() -> None:
     found = access(sasl_plain_username="ana", sasl_plain_password='hunter"22\\')
     assert found.for_spark() == {
         "kafka.bootstrap.servers": "a:9092",

@@ -215,5 +215,5 @@ def test_a_window_whose_worker_died_counts_as_planned() -> None:
     assert states(gaps_of(spec(), running(0, 1, dead=True), moment=NOON)) == [("planned", span(0, 1))]
 
 
-def test_what_touches_is_told_as_one() -> None:
+def test_adjacent_ranges_are_reported_as_one() -> None:
     assert merge_windows(map(window_of, days(0, 9))) == [span(0, 9)]

@@ -64,7 +64,7 @@ def test_the_next_boundary_lies_behind_the_instant(instant: datetime, text: str,
 
 
 @given(instants, zones)
-def test_what_is_said_of_an_instant_is_read_as_the_same_instant(instant: datetime, zone: str | None) -> None:
+def test_the_text_of_an_instant_is_read_as_the_same_instant(instant: datetime, zone: str | None) -> None:
     assert parse_instant(format_instant(instant, zone=zone), zone=zone) == instant
 
 
@@ -127,7 +127,7 @@ def test_the_last_piece_may_be_shorter() -> None:
     assert [(piece.end - piece.start).total_seconds() / 3600 for piece in pieces] == [6, 6, 3]
 
 
-def test_a_clock_time_that_comes_twice_is_said_in_utc_the_second_time() -> None:
+def test_a_clock_time_that_comes_twice_is_shown_in_utc_the_second_time() -> None:
     first, second = day("2026-10-25T00:30Z"), day("2026-10-25T01:30Z")
     assert format_instant(first, zone="Europe/Berlin") == "2026-10-25T02:30"
     assert format_instant(second, zone="Europe/Berlin") == "2026-10-25T01:30:00Z"

@@ -21,7 +21,7 @@ def test_without_a_cluster_status_says_how_to_start_one_and_stop_ends_nothing(fl
     assert "no cluster was running" in flow("cluster", "stop").err
 
 
-def test_a_port_that_somebody_has_is_told(flow: Any, project: Path) -> None:
+def test_a_port_in_use_is_reported(flow: Any, project: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         answer = flow("cluster", "start", "--port", str(port), "--json")

@@ -95,7 +95,7 @@ def test_a_lake_is_a_folder_and_not_a_file(flow: Any, project: Path) -> None:
     assert "is a file" in answer.err
 
 
-def test_a_kind_without_a_backend_is_checked_by_whether_anybody_listens(
+def test_a_kind_without_a_backend_is_checked_by_whether_its_port_is_open(
     flow: Any, project: Path, listener: int, closed_port: int
 ) -> None:
     configure(
@@ -107,7 +107,7 @@ def test_a_kind_without_a_backend_is_checked_by_whether_anybody_listens(
     up, down, cloud = (flow("connections", "check", name) for name in ("up", "down", "cloud"))
     assert up.out.startswith(f"up: ok (127.0.0.1:{listener} accepts connections")
     assert (down.code, cloud.code) == (5, 0)
-    assert f"nobody answers at 127.0.0.1:{closed_port}" in down.err
+    assert f"no server answers at 127.0.0.1:{closed_port}" in down.err
     assert "hunter22" not in down.err
     assert cloud.out.startswith("cloud: skip (a bigquery connection cannot be checked from here")
 

@@ -173,7 +173,7 @@ def test_the_options_come_before_the_declaration(flow: Any, streams: Path, hande
         (("consume", "events_to_pg", "--max-backoff-ms", "10"), 2, "--max-backoff-ms"),
     ],
 )
-def test_what_cannot_be_run_is_told_with_its_exit_code(
+def test_what_cannot_be_run_is_reported_with_its_exit_code(
     flow: Any, streams: Path, handed_over: Any, words: tuple[str, ...], code: int, said: str
 ) -> None:
     answer = flow(*words)
@@ -189,7 +189,7 @@ def test_one_of_several_streams_must_be_named(flow: Any, streams: Path, handed_o
     assert "clicks, events_to_pg" in answer.err
 
 
-def test_without_a_file_and_without_a_module_both_ways_are_told(flow: Any, project: Path) -> None:
+def test_without_a_file_and_without_a_module_both_ways_are_reported(flow: Any, project: Path) -> None:
     answer = flow("consume")
     assert answer.code == 2
     assert "--module" in answer.err
@@ -198,7 +198,7 @@ def test_without_a_file_and_without_a_module_both_ways_are_told(flow: Any, proje
     assert "no streams are declared here" in flow("consume").err
 
 
-def test_a_mistake_in_a_file_is_told_with_its_line(flow: Any, project: Path) -> None:
+def test_a_mistake_in_a_file_is_reported_with_its_line(flow: Any, project: Path) -> None:
     (project / "pipeline.toml").write_text(TOML.replace("source_query", "source_qery"))
     answer = flow("consume", "pipeline.toml")
     assert answer.code == 5
@@ -208,7 +208,7 @@ def test_a_mistake_in_a_file_is_told_with_its_line(flow: Any, project: Path) -> 
     assert (told["error"], told["where"], told["exit_code"]) == ("ConfigError", "pipeline.toml:3", 5)
 
 
-def test_a_connection_that_is_not_there_is_told_before_anything_runs(
+def test_a_connection_that_is_not_there_is_reported_before_anything_runs(
     flow: Any, project: Path, handed_over: Any
 ) -> None:
     (project / "pipeline.toml").write_text(TOML)

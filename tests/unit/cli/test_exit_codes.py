@@ -133,7 +133,7 @@ def test_5_when_a_connection_is_unknown(flow: Any, shop: Path, declare: Callable
     assert "next: flow connections list" in answer.err
 
 
-def test_5_when_nobody_answers_and_the_password_is_not_told(
+def test_5_when_no_server_answers_and_the_password_is_not_shown(
     flow: Any, shop: Path, declare: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMATIX_FLOW_DSN_AWAY", "postgres://ana:hunter22-secret@127.0.0.1:9/shop?connect_timeout=2")
@@ -171,7 +171,7 @@ def test_6_when_another_run_of_the_pipeline_is_alive(flow: Any, shop: Path) -> N
     assert "next: flow runs list --pipeline people" in answer.err
 
 
-def test_a_lease_of_a_dead_process_does_not_stop_anybody(flow: Any, shop: Path) -> None:
+def test_a_lease_of_a_dead_process_stops_no_run(flow: Any, shop: Path) -> None:
     host, _, started = this_worker().rsplit(":", 2)
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     child.wait()

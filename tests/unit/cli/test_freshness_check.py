@@ -86,7 +86,7 @@ def test_a_run_log_that_cannot_be_asked_is_no_breach(flow: Any, late: Path) -> N
     assert answer.document["error"] in ("Unreachable", "ConnectionFailed")
 
 
-def test_a_breach_is_told_once_and_so_is_its_end(flow: Any, late: Path) -> None:
+def test_a_breach_is_reported_once_and_so_is_its_end(flow: Any, late: Path) -> None:
     words = ("freshness-check", "--run-log-path", "history.db", "--alerter", "stdout://")
     first, second = flow(*words), flow(*words)
     assert "[ALERT] orders is late" in first.err

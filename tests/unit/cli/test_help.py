@@ -18,7 +18,7 @@ def every_command() -> list[tuple[str, ...]]:
         found.append((name,))
         command = root.get_command(click.Context(root), name)
         if isinstance(command, FlowGroup):
-            found += [(name, inner) for inner in command.lazy]
+            found += [(name, inner) for inner in command.list_commands(click.Context(command))]
     return found
 
 
@@ -71,7 +71,7 @@ def test_a_mistyped_command_is_answered_with_the_nearest_one(
     assert f"did you mean {meant}?" in answer.err
 
 
-def test_version_is_told_by_the_command_and_by_the_option(flow: Any, project: Path) -> None:
+def test_version_is_printed_by_the_command_and_by_the_option(flow: Any, project: Path) -> None:
     from ematix_flow import __version__
 
     assert flow("version").out == flow("--version").out

@@ -50,7 +50,7 @@ def test_status_tells_outcomes_and_attempts(flow: Any, shop: Path) -> None:
     assert "3/3 gave up" in flow("status").out
 
 
-def test_a_schedule_that_cannot_be_read_is_told_as_such(flow: Any, shop: Path, declare: Any) -> None:
+def test_a_schedule_that_cannot_be_read_is_reported_as_such(flow: Any, shop: Path, declare: Any) -> None:
     declare('\n@ematix.pipeline(target=People, target_connection="shop", mode="append", schedule="every day")\n'
             'def odd(conn):\n    return "SELECT 1"\n')  # fmt: skip
     assert "unreadable" in flow("status").out

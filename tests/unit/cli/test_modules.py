@@ -51,14 +51,14 @@ def test_a_file_of_a_package_is_imported_as_part_of_it(flow: Any, project: Path)
     assert names(flow, "--module", "warehouse/loads.py") == ["relative"]
 
 
-def test_without_any_module_the_ways_to_name_one_are_told(flow: Any, project: Path) -> None:
+def test_without_any_module_the_ways_to_name_one_are_reported(flow: Any, project: Path) -> None:
     answer = flow("list")
     assert answer.code == 2
     assert "--module" in answer.err
     assert "EMATIX_FLOW_MODULE" in answer.err
 
 
-def test_a_module_that_is_not_there_is_told_with_the_nearest_file(flow: Any, shop: Path) -> None:
+def test_a_module_that_is_not_there_is_reported_with_the_nearest_file(flow: Any, shop: Path) -> None:
     answer = flow("list", "--module", "pipeline")
     assert answer.code == 3
     assert "did you mean 'pipelines'?" in answer.err
@@ -75,7 +75,7 @@ def test_a_module_that_is_not_there_is_told_with_the_nearest_file(flow: Any, sho
         ("import json\njson.loads('{')\n", 2, "JSONDecodeError"),
     ],
 )
-def test_a_module_that_fails_is_told_with_the_users_line(
+def test_a_module_that_fails_is_reported_with_the_users_line(
     flow: Any, project: Path, text: str, line: int, said: str
 ) -> None:
     (project / "pipelines.py").write_text(text)
@@ -103,7 +103,7 @@ def test_verbose_shows_the_traceback_without_secrets(flow: Any, project: Path) -
         ("modee='append'", "did you mean mode=?"),
     ],
 )
-def test_a_declaration_that_cannot_be_right_is_told_with_its_line(
+def test_a_declaration_that_cannot_be_right_is_reported_with_its_line(
     flow: Any, shop: Path, declare: Any, keywords: str, said: str
 ) -> None:
     declare(f'\n@ematix.pipeline(target=People, target_connection="shop", mode="append", {keywords})\n'
@@ -122,7 +122,7 @@ def test_what_a_module_prints_or_warns_of_is_talk(flow: Any, shop: Path, declare
     assert "speaks" not in answer.out
 
 
-def test_a_broken_module_nobody_asked_for_does_not_hide_the_connections(flow: Any, project: Path) -> None:
+def test_a_broken_module_that_was_not_named_does_not_hide_the_connections(flow: Any, project: Path) -> None:
     (project / "pipelines.py").write_text("1 / 0\n")
     (project / ".ematix-flow.toml").write_text('[connections.shop]\nurl = "sqlite:///shop.db"\n')
     answer = flow("connections", "list")

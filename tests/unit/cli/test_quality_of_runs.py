@@ -59,7 +59,7 @@ def test_a_refused_load_says_which_checks_where_and_what_now(flow: Any, shop: Pa
         assert database.execute("SELECT COUNT(*) FROM checked").fetchone() == (0,)
 
 
-def test_the_history_of_a_refused_load_keeps_what_its_checks_said(flow: Any, shop: Path, checked: Any) -> None:
+def test_the_history_of_a_refused_load_keeps_the_results_of_its_checks(flow: Any, shop: Path, checked: Any) -> None:
     checked(', on_quality_failure="fail"')
     told = flow("run", "checked", "--json").document
     assert (told["error"], told["exit_code"], told["retryable"]) == ("QualityCheckFailed", 4, False)
@@ -138,12 +138,12 @@ def test_a_load_that_goes_on_is_an_alert_only_where_that_is_wanted(
     assert told.startswith("checked recovered")
 
 
-def test_without_that_wish_nobody_is_woken(flow: Any, shop: Path, checked: Any) -> None:
+def test_without_that_option_no_alert_is_sent(flow: Any, shop: Path, checked: Any) -> None:
     checked()
     assert alerts(flow("run", "checked", "--alerter", "stdout://")) == []
 
 
-def test_a_wrong_check_is_told_with_its_line_before_anything_runs(flow: Any, shop: Path, declare: Any) -> None:
+def test_a_wrong_check_is_reported_with_its_line_before_anything_runs(flow: Any, shop: Path, declare: Any) -> None:
     declare(CHECKED.format(more="").replace('column("name")', 'column("nmae")'))
     answer = flow("list")
     assert answer.code == 3

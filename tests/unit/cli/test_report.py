@@ -82,7 +82,7 @@ def test_each_target_of_a_fan_out_has_its_own_line_and_a_failed_one_says_why(spe
     assert "failed: no room left" in lines[1]
 
 
-def test_changes_of_the_schema_are_told_and_a_new_table_only_with_verbose(spec: PipelineSpec) -> None:
+def test_changes_of_the_schema_are_reported_and_a_new_table_only_with_verbose(spec: PipelineSpec) -> None:
     noted = target(notes=("+ create analytics.orders", "+ tier TEXT NULL", "drift: extra column"))
     result = Result("load_orders", "r1", "success", (noted,), 1.0)
     assert [line.strip() for line in report.report_lines(result, spec)[1:]] == [

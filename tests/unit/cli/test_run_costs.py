@@ -54,7 +54,7 @@ def log(project: Path) -> Any:
     return write
 
 
-def told(flow: Any, run: str, *options: str) -> dict[str, str]:
+def shown_by(flow: Any, run: str, *options: str) -> dict[str, str]:
     """The lines of `flow runs show` by their label; lines without one belong to the label above."""
     answer = flow("runs", "show", run, *options)
     assert answer.code == 0, answer.err
@@ -68,7 +68,7 @@ def told(flow: Any, run: str, *options: str) -> dict[str, str]:
 
 def test_show_tells_steps_with_their_share_and_what_was_moved(flow: Any, log: Any) -> None:
     log("aaaa1111", extras(QUICK))
-    shown = told(flow, "aaaa")
+    shown = shown_by(flow, "aaaa")
     steps = [line.split() for line in shown["steps"].splitlines()]
     assert steps[3] == ["stage", "2.00", "s", "40", "%"]
     assert [line[0] for line in steps] == list(QUICK)
@@ -81,7 +81,7 @@ def test_show_tells_steps_with_their_share_and_what_was_moved(flow: Any, log: An
     assert "lane arrow (read, cast and write row by row)" in shown["target"]
     assert "path cross_db (source and target are different systems)" in shown["target"]
     assert shown["settings"].startswith("2 set, ")
-    assert "spark.sql.shuffle.partitions = 2" in told(flow, "aaaa", "--verbose")["settings"]
+    assert "spark.sql.shuffle.partitions = 2" in shown_by(flow, "aaaa", "--verbose")["settings"]
 
 
 @pytest.mark.parametrize(
@@ -132,22 +132,22 @@ def test_show_explains_where_the_time_went(
     flow: Any, log: Any, steps: dict[str, float], more: dict[str, Any], sentence: str
 ) -> None:
     log("aaaa1111", extras(steps, **more))
-    assert told(flow, "aaaa")["why"] == sentence
+    assert shown_by(flow, "aaaa")["why"] == sentence
     assert flow("runs", "show", "aaaa", "--json").document["why"] == sentence
 
 
 def test_a_failed_run_explains_the_time_until_it_failed(flow: Any, log: Any) -> None:
     kept = {name: value for name, value in extras({"plan": 0.2, "stage": 1.8}).items() if name != "targets"}
     log("aaaa1111", kept, status="failed", failed_step="stage", error_summary="no room")
-    shown = told(flow, "aaaa")
+    shown = shown_by(flow, "aaaa")
     assert shown["why"].startswith("until it failed, most of the time went into reading and staging the rows: 90 %")
     assert "rows" not in shown
 
 
-def test_what_a_run_does_not_know_is_not_told(flow: Any, log: Any) -> None:
+def test_what_a_run_does_not_know_is_not_shown(flow: Any, log: Any) -> None:
     inside = target(path="same_db", lane="database", lane_reason="no row leaves the database", bytes_staged=None)
     log("aaaa1111", extras({"plan": 0.1, "stage": 0.1}, targets=[inside], cpu_seconds=None, session=None, settings={}))
-    shown = told(flow, "aaaa")
+    shown = shown_by(flow, "aaaa")
     assert not {"bytes", "cpu", "settings"} & set(shown)
     assert shown["engine"] == "none: no Spark was needed"
 
@@ -155,17 +155,17 @@ def test_what_a_run_does_not_know_is_not_told(flow: Any, log: Any) -> None:
 def test_bytes_of_several_targets_are_added_only_when_they_were_measured_alike(flow: Any, log: Any) -> None:
     log("aaaa1111", extras(QUICK, targets=[target(), target(table="raw.copy", bytes_staged=2_000_000)]))
     log("bbbb2222", extras(QUICK, targets=[target(), target(bytes_of="files", bytes_staged=1_000_000)]))
-    assert told(flow, "aaaa")["bytes"].startswith("10.0 MB as Arrow batches")
-    assert "2.0 MB as Arrow batches, 20,000 rows/s, 1.0 MB/s" in told(flow, "aaaa")["target"]
-    assert "bytes" not in told(flow, "bbbb")
-    assert "1.0 MB in files" in told(flow, "bbbb")["target"]
+    assert shown_by(flow, "aaaa")["bytes"].startswith("10.0 MB as Arrow batches")
+    assert "2.0 MB as Arrow batches, 20,000 rows/s, 1.0 MB/s" in shown_by(flow, "aaaa")["target"]
+    assert "bytes" not in shown_by(flow, "bbbb")
+    assert "1.0 MB in files" in shown_by(flow, "bbbb")["target"]
 
 
 def test_a_warm_engine_is_named_with_its_process(flow: Any, log: Any) -> None:
     session = {"kind": "warm", "engine": "warm", "pid": 4711, "how": "joined", "seconds": 0.4}
     log("aaaa1111", extras({"start": 0.4, "stage": 0.2}, session=session))
-    assert told(flow, "aaaa")["engine"] == "engine 4711, kept for the next commands"
-    assert told(flow, "aaaa")["why"] == "most of the time went into joining the engine: 67 %"
+    assert shown_by(flow, "aaaa")["engine"] == "engine 4711, kept for the next commands"
+    assert shown_by(flow, "aaaa")["why"] == "most of the time went into joining the engine: 67 %"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_warm_engine_is_named_with_its_process(flow: Any, log: Any) -> None:
 def test_records_that_older_versions_wrote_are_shown_and_compared(flow: Any, log: Any, kept: dict[str, Any]) -> None:
     log("aaaa1111", kept)
     log("bbbb2222", extras(QUICK), minute=1, seconds=7.5)
-    assert told(flow, "aaaa")["took"] == "5.0 s"
+    assert shown_by(flow, "aaaa")["took"] == "5.0 s"
     compared = flow("runs", "compare", "aaaa", "bbbb")
     assert compared.code == 0, compared.err
     assert compared.out.splitlines()[-1].startswith("bbbb2222 took 2.50 s longer than aaaa1111")
@@ -248,7 +248,7 @@ def test_one_run_is_compared_with_the_last_successful_one_of_its_pipeline_before
     assert "orders has no successful run before first" in alone.err
 
 
-def test_a_run_that_nobody_knows_is_a_clear_error(flow: Any, log: Any) -> None:
+def test_an_unknown_run_is_a_clear_error(flow: Any, log: Any) -> None:
     log("aaaa1111", {})
     for words in (("aaaa", "zzzz"), ("zzzz", "aaaa"), ("zzzz",)):
         answer = flow("runs", "compare", *words)

@@ -49,7 +49,7 @@ def streams(project: Path) -> Path:
     return project
 
 
-def told(project: Path, **fields: Any) -> None:
+def record(project: Path, **fields: Any) -> None:
     """What a stream says of itself in the run log."""
     log = SqliteRunLog(str(project / "runs.db"))
     extras = {
@@ -73,8 +73,8 @@ def status(flow: Any, *words: str) -> Any:
     return flow("stream", "status", *words, "--run-log", "runs.db")
 
 
-def test_a_running_stream_is_told_with_its_figures(flow: Any, streams: Path) -> None:
-    told(streams)
+def test_a_running_stream_is_reported_with_its_figures(flow: Any, streams: Path) -> None:
+    record(streams)
     answer = status(flow)
     assert answer.code == 0
     header, line = answer.out.splitlines()
@@ -93,7 +93,7 @@ def test_a_running_stream_is_told_with_its_figures(flow: Any, streams: Path) -> 
 
 def test_a_stream_whose_process_is_gone_does_not_run(flow: Any, streams: Path) -> None:
     host, pid, _ = this_worker().split(":")
-    told(streams, extras={"worker": f"{host}:{pid}:1"})
+    record(streams, extras={"worker": f"{host}:{pid}:1"})
     assert status(flow, "--json").document[0]["status"] == "died"
     assert "its process ended without a word" in status(flow, "events").out
     answer = flow("stream", "stop", "events", "--run-log", "runs.db")
@@ -106,7 +106,7 @@ def test_declared_streams_that_never_ran_are_listed_too(flow: Any, streams: Path
 
 
 def test_the_streams_of_a_module_are_listed_alone(flow: Any, streams: Path) -> None:
-    told(streams, pipeline="another")
+    record(streams, pipeline="another")
     assert [item["name"] for item in status(flow, "--module", "pipelines", "--json").document] == ["events"]
 
 
@@ -121,7 +121,7 @@ def test_without_any_stream_the_list_is_empty(flow: Any, project: Path) -> None:
 def test_a_stop_asks_the_process_and_says_when_it_waits_in_vain(
     flow: Any, streams: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told(streams)
+    record(streams)
     asked: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: asked.append(number))
     answer = flow("stream", "stop", "events", "--timeout", "0", "--run-log", "runs.db")
@@ -138,7 +138,7 @@ def test_a_place_that_is_none_and_a_stream_that_is_none_are_refused(flow: Any, s
     assert flow("stream", "rewind", "events", *words).code == 2
 
 
-def test_a_stream_that_never_ran_can_be_told_where_to_begin(flow: Any, streams: Path) -> None:
+def test_a_stream_that_never_ran_can_be_given_a_start(flow: Any, streams: Path) -> None:
     (streams / "incoming" / "events" / "a.jsonl").write_text('{"id": 1}\n')
     words = ("stream", "rewind", "events", "--to", "latest", "--run-log", "runs.db")
     previewed = flow(*words, "--preview", "--json").document
@@ -223,8 +223,8 @@ def test_letters_are_listed_the_newest_first(flow: Any, letters: Path) -> None:
     assert "broken 2" in answer.out
     assert "and more" not in answer.out
     assert "events: 3 pending" in answer.err
-    told = flow("dlq", "list", "--json", "--limit", "1").document
-    assert (told["depth"]["pending"], len(told["records"]), told["records"][0]["position"]) == (
+    record = flow("dlq", "list", "--json", "--limit", "1").document
+    assert (record["depth"]["pending"], len(record["records"]), record["records"][0]["position"]) == (
         3, 1, {"partition": 0, "offset": 2},
     )  # fmt: skip
 
@@ -279,7 +279,7 @@ def test_a_stream_whose_name_could_be_an_id_is_a_stream(flow: Any, letters: Path
      ("purge", "--older-than", "soon")],
     ids=" ".join,
 )  # fmt: skip
-def test_which_letters_are_meant_must_be_said_once(flow: Any, letters: Path, words: tuple[str, ...]) -> None:
+def test_the_letters_must_be_selected_exactly_once(flow: Any, letters: Path, words: tuple[str, ...]) -> None:
     assert flow("dlq", *words).code == 2
 
 

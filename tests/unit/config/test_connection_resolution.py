@@ -10,6 +10,7 @@ import pytest
 
 from ematix_flow import config
 from ematix_flow import connections as c
+from ematix_flow.config import files
 from ematix_flow.config.resolve import known_names, resolve
 from ematix_flow.foundation import redact
 from ematix_flow.foundation.errors import ConfigError, MissingSecret, UnknownConnection, WrongType
@@ -196,7 +197,7 @@ def test_an_entry_in_the_wrong_table_is_pointed_out(project_toml: Path, header: 
     assert f"./.ematix-flow.toml has {header}; write [connections.warehouse]" in str(caught.value)
 
 
-def test_malformed_toml_says_file_line_and_what_the_parser_said_but_not_the_line(project_toml: Path) -> None:
+def test_malformed_toml_is_reported_with_file_line_and_parser_message_but_without_the_text(project_toml: Path) -> None:
     project_toml.write_text('[connections.warehouse]\nurl = "postgres://ana:hunter22@db/x\n')
     with pytest.raises(ConfigError) as caught:
         resolve("warehouse")
@@ -299,3 +300,12 @@ def test_a_dsn_is_filled_in_for_use(monkeypatch: pytest.MonkeyPatch, project_tom
     project_toml.write_text('[connections.w]\nurl = "postgres://ana:${WAREHOUSE_PASSWORD}@db/wh"\n')
     assert config.resolve_dsn("w") == "postgres://ana:p%40ss%2Fword@db/wh"
     assert "p@ss/word" not in redact.mask("server said p@ss/word")
+
+
+def test_a_command_has_one_configuration_and_the_next_one_has_the_new_one(project_toml: Path) -> None:
+    project_toml.write_text('[connections.warehouse]\nurl = "postgres://db/before"\n')
+    with files.reading_once():
+        assert _database("warehouse") == "before"
+        project_toml.write_text('[connections.warehouse]\nurl = "postgres://db/after"\n')
+        assert _database("warehouse") == "before"
+    assert _database("warehouse") == "after"

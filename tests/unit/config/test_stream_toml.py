@@ -307,7 +307,7 @@ def test_tables_and_functions_of_a_module_are_named(tmp_path: Path, monkeypatch:
         assert line_of(error) == 10
 
 
-def test_every_keyword_can_be_said_in_a_file() -> None:
+def test_every_keyword_can_be_written_in_a_file() -> None:
     said = {*stream_toml.TOP.values(), *stream_toml.TRANSFORM.values(), *stream_toml.DLQ.values()}
     said |= {*stream_toml.RESTART.values(), *stream_toml.PARTS, *stream_toml.TRANSFORM_PARTS, *stream_toml.FUNCTIONS}
     said |= {"source", "sources", "target", "targets", "lookups"}

@@ -44,7 +44,7 @@ from ematix_flow.foundation.errors import ConfigError
          "[target.read_options] has no key 'cvs'", "csv"),
     ],
 )  # fmt: skip
-def test_an_unknown_key_is_told_with_its_line_and_the_nearest(text: str, line: int, said: str, near: str) -> None:
+def test_an_unknown_key_is_reported_with_its_line_and_the_nearest(text: str, line: int, said: str, near: str) -> None:
     error = failed(text)
     assert isinstance(error, ConfigError)
     assert isinstance(error, ValueError)
@@ -88,7 +88,7 @@ def test_an_unknown_key_is_told_with_its_line_and_the_nearest(text: str, line: i
         ('name = "x"\nname = "y"\n', 2, "is not valid TOML"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_at_its_line(text: str, line: int, said: str) -> None:
+def test_a_mistake_is_reported_at_its_line(text: str, line: int, said: str) -> None:
     error = failed(text)
     assert said in error.what
     assert line_of(error) == line

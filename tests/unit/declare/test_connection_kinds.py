@@ -184,7 +184,7 @@ def test_the_repr_names_class_kind_and_the_fields_that_were_set() -> None:
     )
 
 
-def test_a_subclass_of_somebody_else_redacts_as_well() -> None:
+def test_a_subclass_from_outside_redacts_as_well() -> None:
     from dataclasses import dataclass
 
     @dataclass(frozen=True)
@@ -294,7 +294,7 @@ def test_a_bucket_tells_its_place_without_its_login() -> None:
         ("", None),
     ],
 )
-def test_the_format_of_a_file_is_told_by_its_ending(path: str, expected: str | None) -> None:
+def test_the_format_of_a_file_is_derived_from_its_ending(path: str, expected: str | None) -> None:
     assert c.format_from_path(path) == expected
 
 
@@ -529,7 +529,7 @@ def test_a_resolved_connection_redacts_as_well(monkeypatch: pytest.MonkeyPatch) 
     assert repr(resolved) == "PostgresConnection(name='w', kind='postgres', url='postgres://ana:***@db/shop')"
 
 
-def test_a_keyword_that_a_connection_does_not_have_is_told_with_the_nearest_that_it_has() -> None:
+def test_a_keyword_that_a_connection_does_not_have_is_reported_with_the_nearest_that_it_has() -> None:
     with pytest.raises(TypeError, match="KafkaConnection has no keyword 'sasl_plain_pasword'") as refused:
         c.KafkaConnection("events", bootstrap_servers="h:9092", sasl_plain_pasword="x")  # type: ignore[call-arg]
     assert "sasl_plain_password" in str(refused.value.hint)  # type: ignore[attr-defined]

@@ -65,7 +65,7 @@ def test_modes_become_strategies() -> None:
     assert strategy_of(mode="scd2") == Scd2(("customer_id",), others)
 
 
-def test_merge_compares_what_it_updates_unless_told_otherwise() -> None:
+def test_merge_compares_what_it_updates_unless_configured_otherwise() -> None:
     everything = ("email", "name", "updated_at")
     assert strategy_of(mode="merge", update_columns=["name"]) == Merge(("customer_id",), ("name",), ("name",))
     assert strategy_of(mode="merge", compare_columns=["name"]) == Merge(("customer_id",), ("name",), everything)

@@ -120,7 +120,7 @@ def test_two_spellings_of_one_keyword_do_not_go_together() -> None:
         stream(payload_format="json", payload="json")
 
 
-def test_what_was_said_is_kept_and_what_was_not_is_left_out() -> None:
+def test_what_was_given_is_kept_and_what_was_not_is_left_out() -> None:
     made = stream(transform_sql=None, metrics_port=9100)
     assert set(made.captured) == {"name", "source", "source_query", "target", "target_table", "metrics_port"}
 
@@ -233,7 +233,7 @@ def test_sources_that_cannot_be_are_refused(given: dict[str, Any], said: str) ->
         stream(**given)
 
 
-def test_a_stream_begins_where_it_is_told_else_where_its_connection_says() -> None:
+def test_a_stream_begins_at_its_start_else_at_that_of_its_connection() -> None:
     latest = KafkaConnection("k", bootstrap_servers="h:9092", auto_offset_reset="latest")
     assert stream().start == "earliest"
     assert stream(source=latest).start == "latest"
@@ -280,7 +280,7 @@ def test_lookups_and_functions_have_names_of_their_own(given: Any, said: str, ki
         stream(transform_sql="SELECT 1 AS x FROM source", **given)
 
 
-def test_whoever_names_a_place_for_bad_rows_wants_them_there() -> None:
+def test_a_place_for_bad_rows_means_that_they_go_there() -> None:
     assert stream().bad_rows.policy == "fail"
     assert stream(dead_letter_topic="failed").bad_rows.policy == "dlq"
     assert stream(dlq_store="table").bad_rows.policy == "dlq"

@@ -102,7 +102,7 @@ def test_an_unknown_keyword_names_the_decorator_and_the_nearest() -> None:
     assert caught.value.hint == "did you mean udfs=?"  # type: ignore[attr-defined]
 
 
-def test_a_mistake_is_told_at_the_line_of_the_decorator() -> None:
+def test_a_mistake_is_reported_at_the_line_of_the_decorator() -> None:
     with pytest.raises(ValueError, match="mode='upsert'") as caught:
         declare(mode="upsert")
     assert caught.value.where.file == __file__  # type: ignore[attr-defined]

@@ -35,7 +35,7 @@ from ematix_flow.foundation.errors import DeclarationError
 # Targets -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_table_may_be_said_in_many_ways() -> None:
+def test_a_table_may_be_named_in_many_ways() -> None:
     wanted = TableTarget("public.events", WAREHOUSE, None, "public", "events")
     assert only_target(target=("public", "events"), target_connection=WAREHOUSE) == wanted
     assert only_target(target=WAREHOUSE, target_table="public.events") == wanted
@@ -65,7 +65,7 @@ def test_a_declared_table_is_a_subclass_of_managed_table_too() -> None:
     assert only_target(target=Events, target_connection="warehouse").name == "public.events"
 
 
-def test_a_table_that_is_not_declared_is_merged_by_the_keys_that_are_said() -> None:
+def test_a_table_that_is_not_declared_is_merged_by_the_given_keys() -> None:
     merged = {"target": WAREHOUSE, "target_table": ("public", "events"), "mode": "merge"}
     assert only_target(**merged, keys="id").options == {"keys": ("id",)}
     assert only_target(**merged, target_primary_key=["id"]).primary_key == ("id",)

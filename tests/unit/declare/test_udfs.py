@@ -172,7 +172,7 @@ def test_a_class_that_cannot_begin_empty_or_takes_other_arguments_is_refused() -
         udaf(args=("Int64",), state=("Int64", "Int64"), returns="Int64")(SumOfSquares)
 
 
-def test_two_functions_of_one_name_are_refused_and_both_places_are_told() -> None:
+def test_two_functions_of_one_name_are_refused_and_both_places_are_reported() -> None:
     other = udf(args=("Int64",), returns="Int64", name="Twice")(lambda values: values)
     with pytest.raises(
         DeclarationError, match=r"two functions are called 'Twice'.*test_udfs.py:\d+ and .*test_udfs.py:\d+"
@@ -290,7 +290,7 @@ def test_the_failing_row_is_found_by_halves() -> None:
     assert len(seen) <= 20
 
 
-def test_rows_that_fail_only_together_are_told_as_such() -> None:
+def test_rows_that_fail_only_together_are_reported_as_such() -> None:
     @udf(args=("Int64",), returns="Int64")
     def lonely(values: Any) -> Any:
         if len(values) > 3:

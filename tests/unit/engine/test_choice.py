@@ -128,7 +128,7 @@ def test_peers_are_checked_where_they_are_written(said: object, error: str) -> N
         ('engine = "dist"', "engine='dist' is not known"),
     ],
 )
-def test_what_the_file_says_wrongly_is_told_with_its_place(said: str, error: str) -> None:
+def test_what_the_file_says_wrongly_is_reported_with_its_place(said: str, error: str) -> None:
     write(said)
     with pytest.raises(ConfigError, match=error) as caught:
         spark_config()
@@ -187,7 +187,7 @@ def test_the_secret_of_a_cluster_on_this_machine_is_found(monkeypatch: pytest.Mo
     assert (tmp_path / "cluster" / "cluster.json").stat().st_mode & 0o077 == 0
 
 
-def test_nobody_at_an_address_is_one_quick_sentence_with_the_address() -> None:
+def test_an_address_without_a_server_is_one_quick_sentence_with_the_address() -> None:
     for where in ("spark://127.0.0.1:1", "sc://127.0.0.1:1/;token=abcd", "k8s://https://127.0.0.1:1"):
         with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 does not answer: connection refused") as caught:
             master_urls.require_reachable(where)
@@ -203,7 +203,7 @@ def test_one_living_master_of_several_is_enough() -> None:
         master_urls.require_reachable(f"spark://127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
 
 
-def test_a_name_that_nobody_knows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     master_urls._addresses.cache_clear()
     with pytest.raises(ConnectionFailed, match="has no address"):
         master_urls.engine_address(["dns://nobody.invalid:7077"])
@@ -222,7 +222,7 @@ def test_kubernetes_without_an_image_is_refused_before_anything_starts(tmp_path:
     def never(_: object) -> object:
         raise AssertionError("nothing may start")
 
-    with pytest.raises(FlowError, match="which image the executors run"):
+    with pytest.raises(FlowError, match="no image is set for the executors"):
         cluster_session.open_cluster_session(set(), choose_engine(), start_jvm=never, log=tmp_path / "log")  # type: ignore[arg-type]
 
 

@@ -42,7 +42,7 @@ def test_two_jobs_are_counted_apart_and_added_up() -> None:
         assert total_counts(folder, progress.STAGED).since(before) == TaskCounts(32, 32 * 8)
 
 
-def test_nobody_watching_means_that_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_observers_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert len(list(TaskCounter.of(progress.READ).passing([batch(1)]))) == 1
     assert list(tmp_path.iterdir()) == []

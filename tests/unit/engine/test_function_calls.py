@@ -182,7 +182,7 @@ def test_calls_that_say_the_same_share_their_states() -> None:
         "SELECT g, half(vwap(price, qty)) AS v FROM source GROUP BY g",
     ],
 )
-def test_plain_aggregates_are_told_in_parts(text: str) -> None:
+def test_plain_aggregates_are_reported_in_parts(text: str) -> None:
     assert plan(text) is not None
 
 

@@ -99,7 +99,7 @@ def test_a_jar_with_other_bytes_than_locked_is_refused(shop: Shop) -> None:
     assert list((shop.cache / "jars").iterdir()) == []
 
 
-def test_a_jar_nobody_has_is_named(shop: Shop) -> None:
+def test_a_jar_that_does_not_exist_is_named(shop: Shop) -> None:
     shop.sums["plums"] = "0" * 64
     with pytest.raises(RunFailed, match=r"does not hold plums 1\.0"):
         shop.ensure()
@@ -123,7 +123,7 @@ def test_a_cache_that_cannot_be_written_says_which_variable_to_set(shop: Shop) -
     assert "EMATIX_FLOW_CACHE" in str(caught.value.hint)
 
 
-def test_a_full_disk_is_told_as_such(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_as_such(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full; run it on Linux")
     monkeypatch.setattr(jars.tempfile, "mkdtemp", lambda **_: Path("/dev/full").write_text("x", encoding="utf-8"))

@@ -12,14 +12,14 @@ from ematix_flow.engine.session.engine_choice import EngineChoice
 from ematix_flow.foundation.errors import MissingDriver
 
 
-def test_a_missing_engine_is_said_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_engine_is_reported_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pysail.spark", None)
     with pytest.raises(MissingDriver, match="pysail, which is not installed") as caught:
         sail_server.start_session(EngineChoice("sail", "sail"))
     assert caught.value.hint == 'pip install "ematix-flow-spark[native]"'
 
 
-def test_a_missing_library_for_delta_is_said_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_for_delta_is_reported_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deltalake", None)
     with pytest.raises(MissingDriver, match="deltalake, which is not installed") as caught:
         sail_tables.sail_limitation(None, None)

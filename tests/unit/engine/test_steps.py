@@ -15,7 +15,7 @@ def seconds_of(clock: StepClock) -> dict[str, float]:
     return {item.step: item.seconds for item in clock.steps()}
 
 
-def test_every_second_belongs_to_the_step_that_was_last_heard_of() -> None:
+def test_every_second_belongs_to_the_step_that_was_reported_last() -> None:
     clock = StepClock("load_orders")
     for step in ("plan", "stage", "publish", "stage"):
         clock(ProgressEvent("load_orders", step))
@@ -53,7 +53,7 @@ def test_the_start_of_spark_is_taken_out_of_the_step_that_waits_for_it() -> None
         assert [event.step for event in heard] == ["stage", "start", "stage"]
 
 
-def test_a_step_that_took_no_time_is_not_told() -> None:
+def test_a_step_that_took_no_time_is_not_reported() -> None:
     clock = StepClock("load_orders")
     clock(ProgressEvent("load_orders", "ensure"))
     clock(ProgressEvent("load_orders", "stage"))

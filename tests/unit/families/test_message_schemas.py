@@ -38,7 +38,7 @@ def test_numbers_of_dropped_fields_of_a_record_stay_reserved() -> None:
     assert "reserved 2;" in again
 
 
-def test_ranges_that_somebody_reserved_by_hand_stay() -> None:
+def test_ranges_that_were_reserved_by_hand_stay() -> None:
     former = 'syntax = "proto3";\nmessage Orders {\n  reserved 5 to 7, 9;\n  optional int64 id = 1;\n}\n'
     made = made_of(former, id=t.LongType(), more=t.StringType())
     assert "reserved 5 to 7, 9;" in made

@@ -64,7 +64,7 @@ def test_another_command_or_environment_gets_a_process_of_its_own(
     taken.end()
 
 
-def test_what_nobody_asks_for_is_ended_and_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_needed_is_ended_and_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     _run_once()
     early = _next_process(monkeypatch)
     assert early is not None

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import MissingDriver
-from ematix_flow.foundation.packages import LazyModule, require_package
+from ematix_flow.foundation.lazy_imports import LazyModule
 
 
 def test_a_module_is_imported_with_the_first_of_its_names() -> None:
@@ -25,14 +26,14 @@ def test_a_module_is_imported_with_the_first_of_its_names() -> None:
 
 
 def test_a_lazy_module_is_pickled_by_its_name() -> None:
-    lazy = LazyModule("json", what="nothing", extra="none")
+    lazy = LazyModule("json", needed_by="nothing", package="json", extra="none")
     assert lazy.dumps([1]) == "[1]"
     assert pickle.loads(pickle.dumps(lazy)).loads("[1]") == [1]
 
 
 def test_a_missing_package_names_the_command_that_installs_it() -> None:
-    with pytest.raises(MissingDriver, match="SQLite needs the package flow-absent, which is not installed") as caught:
-        require_package("flow_absent.part", what="SQLite", extra="sqlite", package="flow-absent")
+    with pytest.raises(MissingDriver, match="SQLite needs flow-absent, which is not installed") as caught:
+        require_driver("flow_absent.part", needed_by="SQLite", package="flow-absent", extra="sqlite")
     assert caught.value.hint == 'pip install "ematix-flow-spark[sqlite]"'
     with pytest.raises(MissingDriver, match="flow_absent"):
-        _ = LazyModule("flow_absent", what="SQLite", extra="sqlite").connect
+        _ = LazyModule("flow_absent", needed_by="SQLite", package="flow_absent", extra="sqlite").connect

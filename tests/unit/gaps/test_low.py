@@ -50,7 +50,7 @@ def test_alerters_show_what_they_were_given() -> None:
     assert SlackAlerter("https://hooks.slack.com/services/x").webhook_url == "https://hooks.slack.com/services/x"
 
 
-def test_executors_and_histories_can_be_told_from_others() -> None:
+def test_executors_and_histories_can_be_distinguished_from_others() -> None:
     """gaps L3"""
     assert isinstance(SubprocessExecutor(python="python"), Executor)
     assert isinstance(InMemoryRunHistory(), RunHistoryStore)

@@ -40,7 +40,7 @@ def cleaned(conn):
 
 
 @pytest.mark.parametrize("connection", ["away", "nowhere"])
-def test_a_preview_needs_nobody_to_answer(
+def test_a_preview_needs_no_system_to_answer(
     flow: Flow, shop: Path, declare: Callable[[str], None], connection: str
 ) -> None:
     """gaps M1"""

@@ -24,7 +24,7 @@ from ematix_flow.run_log import InMemoryRunLog, SqliteRunLog
 NOON = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
 
 
-class Heard:
+class Received:
     """An alerter that keeps what it hears."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ def test_what_succeeded_in_one_call_is_an_upstream_of_the_next(broken: set[str])
 
 
 @pytest.mark.parametrize("kind", ["log", "url", "connection"])
-def test_a_recovery_is_told_across_calls_with_a_run_log(broken: set[str], kind: str, tmp_path: Path) -> None:
+def test_a_recovery_is_reported_across_calls_with_a_run_log(broken: set[str], kind: str, tmp_path: Path) -> None:
     """gaps M5"""
     from ematix_flow import SQLiteConnection
 
@@ -101,7 +101,7 @@ def test_a_recovery_is_told_across_calls_with_a_run_log(broken: set[str], kind: 
     given = {"log": SqliteRunLog(file), "url": f"sqlite:///{file}", "connection": SQLiteConnection("r", str(file))}[
         kind
     ]
-    heard = Heard()
+    heard = Received()
     broken.add("orders")
     at(0, run_log=given, alerters=[heard])
     broken.clear()
@@ -112,7 +112,7 @@ def test_a_recovery_is_told_across_calls_with_a_run_log(broken: set[str], kind: 
 
 def test_events_and_alerts_name_the_users_exception(broken: set[str]) -> None:
     """gaps M6"""
-    heard, log = Heard(), InMemoryRunLog()
+    heard, log = Received(), InMemoryRunLog()
     broken.add("orders")
     (failed,) = at(0, run_log=log, alerters=[heard]).failed
     assert (failed.error_type, failed.error_message) == ("LookupError", "orders is nowhere")
@@ -133,7 +133,7 @@ def test_the_command_line_names_the_users_exception_in_json(
     assert "wrong raised KeyError: 'nowhere'" in flow("run", "wrong").err
 
 
-def test_the_last_attempt_is_told_as_failed_and_given_up() -> None:
+def test_the_last_attempt_is_reported_as_failed_and_given_up() -> None:
     """gaps L8"""
     registry.clear()
 
@@ -141,7 +141,7 @@ def test_the_last_attempt_is_told_as_failed_and_given_up() -> None:
     def once() -> None:
         raise OSError("no")
 
-    heard = Heard()
+    heard = Received()
     pipeline.run_due_with_dag_detailed(["once"], now=NOON, alerters=[heard])
     registry.clear()
     assert heard.kinds == ["failed", "gave_up"]
@@ -304,7 +304,7 @@ def test_a_result_is_a_mapping_that_json_knows(flow: Flow, shop: Path) -> None:
     assert dict(result.items()).keys() == result.keys()
 
 
-def test_a_rehearsal_says_so_and_what_it_counted(flow: Flow, shop: Path) -> None:
+def test_a_dry_run_says_so_and_what_it_counted(flow: Flow, shop: Path) -> None:
     """gaps M11"""
     flow("list")
     rehearsed = pipeline.dry_run("people")

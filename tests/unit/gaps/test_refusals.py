@@ -95,7 +95,7 @@ def test_consuming_takes_the_time_after_which_restarts_count_anew(flow: Flow, pr
     assert "--reset-backoff-after-secs" in flow("consume", "--help").out
 
 
-def test_restarts_count_anew_after_the_time_that_was_said() -> None:
+def test_restarts_count_anew_after_the_configured_time() -> None:
     """gaps refusals: --reset-backoff-after-secs"""
     import threading
 

@@ -66,7 +66,7 @@ def test_a_file_with_a_slow_test_is_begun_first(suite: pytest.Pytester) -> None:
     assert ran(suite) == ["test_b.py::test_slow", "test_a.py::test_quick"]
 
 
-def test_workers_run_an_order_that_nobody_named(suite: pytest.Pytester) -> None:
+def test_workers_run_an_order_that_was_not_named(suite: pytest.Pytester) -> None:
     suite.makepyfile(test_a=MANY, test_b=MANY)
     done = suite.runpytest_subprocess("-p", "xdist", "-n", "2", "--dist", "loadfile", "--shuffle")
     done.assert_outcomes(passed=40)

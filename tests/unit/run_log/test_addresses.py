@@ -128,7 +128,9 @@ def test_a_default_that_cannot_be_opened_is_a_warning_and_nothing_more(
     assert "continuing without history" in str(caught[0].message)
 
 
-def test_a_default_nobody_answers_at_is_waited_for_once_and_not_by_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_default_that_does_not_answer_is_waited_for_once_and_not_by_every_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("EMATIX_FLOW_RUN_LOG_URL", "postgres://ana:hunter22@127.0.0.1:9/log")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

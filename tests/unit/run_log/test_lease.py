@@ -18,7 +18,7 @@ def broken(path: Path, log: SqliteRunLog) -> SqliteRunLog:
     return log
 
 
-def test_a_second_run_is_told_who_runs_already() -> None:
+def test_a_second_run_gets_an_error_that_names_the_running_one() -> None:
     log = InMemoryRunLog()
     with (
         lease.hold_lease(log, "orders"),

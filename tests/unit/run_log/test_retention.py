@@ -14,7 +14,7 @@ from ematix_flow.run_log.retention import VARIABLE, retire_runs
 
 
 @pytest.mark.parametrize(("said", "left"), [(None, ["new"]), ("300", ["new", "old"]), ("0", ["new", "old"])])
-def test_runs_retire_after_ninety_days_or_as_many_as_are_said(
+def test_runs_retire_after_ninety_days_or_as_many_as_are_configured(
     monkeypatch: pytest.MonkeyPatch, said: str | None, left: list[str]
 ) -> None:
     log = InMemoryRunLog()
@@ -28,7 +28,7 @@ def test_runs_retire_after_ninety_days_or_as_many_as_are_said(
     assert [record.run_id for record in log.list_runs()[0]] == left
 
 
-def test_a_retention_that_is_no_number_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retention_that_is_no_number_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "soon")
     with pytest.raises(ConfigError, match="is not a number of days"):
         retire_runs(InMemoryRunLog())

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from ematix_flow.run_log.blob.bucket import Blob, ObjectChanged
 from ematix_flow.run_log.blob.store import BlobRunLog
 from ematix_flow.scheduler.due import Job
 from ematix_flow.scheduler.queueing import DueQueue
+from ematix_flow.storage.object_store import ConditionFailed, ListedObject, StoredObject
 
 NOW = datetime(2026, 11, 16, 3, 0, 10, tzinfo=timezone.utc)
 SLOT = "cron:2026-11-16T03:00:00Z"
@@ -33,11 +33,11 @@ class Shelf:
         self.writes_left: int | None = None
         self._one = threading.Lock()
 
-    def get(self, key: str) -> Blob | None:
+    def get(self, key: str) -> StoredObject | None:
         found = self.objects.get(key)
-        return Blob(found[0], str(found[1])) if found is not None else None
+        return StoredObject(found[0], str(found[1])) if found is not None else None
 
-    def put(self, key: str, body: bytes, *, match: str | None = None) -> None:
+    def put(self, key: str, body: bytes, *, match: str | None = None) -> str:
         if self.writes_left == 0:
             raise Died
         if self.writes_left is not None:
@@ -45,18 +45,25 @@ class Shelf:
         with self._one:
             known = self.get(key)
             if match is not None and match != (known.tag if known is not None else ""):
-                raise ObjectChanged
-            self.objects[key] = (body, int(known.tag) + 1 if known is not None else 1)
+                raise ConditionFailed(key)
+            number = int(known.tag) + 1 if known is not None else 1
+            self.objects[key] = (body, number)
+        return str(number)
 
-    def keys(self, prefix: str, *, page: int = 1000) -> Iterator[str]:
-        return iter(sorted(key for key in self.objects if key.startswith(prefix)))
+    def listed(self, prefix: str, *, page: int = 1000) -> Iterator[ListedObject]:
+        keys = sorted(key for key in self.objects if key.startswith(prefix))
+        return (ListedObject(key, len(self.objects[key][0]), str(self.objects[key][1]), NOW) for key in keys)
 
-    def folders(self, prefix: str) -> list[str]:
-        found = (key[len(prefix) :] for key in self.keys(prefix))
-        return sorted({prefix + rest.partition("/")[0] + "/" for rest in found if "/" in rest})
+    def children(self, prefix: str) -> tuple[list[str], list[ListedObject]]:
+        found = list(self.listed(prefix))
+        folders = {
+            prefix + item.key[len(prefix) :].partition("/")[0] for item in found if "/" in item.key[len(prefix) :]
+        }
+        return sorted(folders), [item for item in found if "/" not in item.key[len(prefix) :]]
 
-    def delete(self, key: str) -> None:
-        self.objects.pop(key, None)
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.objects.pop(key, None)
 
     def close(self) -> None:
         """Keep the objects for the next process."""

@@ -13,7 +13,7 @@ from ematix_flow.scheduler.dispatching import Dispatcher
 
 
 @dataclass
-class Desk:
+class FakeExecutor:
     """An executor whose workers begin when the test says so."""
 
     refusals: int = 0
@@ -36,7 +36,7 @@ class Desk:
         """Nothing is held."""
 
 
-def _dispatching(run_log: RunLog, desk: Desk) -> Dispatcher:
+def _dispatching(run_log: RunLog, desk: FakeExecutor) -> Dispatcher:
     return Dispatcher(
         run_log, desk, {"orders": RetryPolicy()}, lambda run: DispatchSpec(run.pipeline, "pipelines", run_id=run.run_id),
         max_workers=4, lease_seconds=60,
@@ -44,7 +44,7 @@ def _dispatching(run_log: RunLog, desk: Desk) -> Dispatcher:
 
 
 def test_tries_are_forgotten_when_the_run_has_begun() -> None:
-    run_log, desk = InMemoryRunLog(), Desk(refusals=2)
+    run_log, desk = InMemoryRunLog(), FakeExecutor(refusals=2)
     leader = _dispatching(run_log, desk)
     run_id = run_log.enqueue(Action("run", "orders"))
     assert [leader.dispatch_waiting() for _ in range(3)] == [0, 0, 1]
@@ -56,7 +56,7 @@ def test_tries_are_forgotten_when_the_run_has_begun() -> None:
 
 
 def test_tries_before_and_after_a_start_count_together() -> None:
-    run_log, desk = InMemoryRunLog(), Desk(refusals=2)
+    run_log, desk = InMemoryRunLog(), FakeExecutor(refusals=2)
     leader = _dispatching(run_log, desk)
     run_id = run_log.enqueue(Action("run", "orders"))
     assert [leader.dispatch_waiting() for _ in range(3)] == [0, 0, 1]

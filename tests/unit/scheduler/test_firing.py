@@ -17,7 +17,7 @@ NOW = datetime(2026, 11, 16, 3, 0, 10, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize("error", [LeaseHeld, LeaseLost, RunCancelled])
-def test_a_run_that_counts_as_no_attempt_is_told_as_skipped(error: type[FlowError]) -> None:
+def test_a_run_that_counts_as_no_attempt_is_reported_as_skipped(error: type[FlowError]) -> None:
     job = Job("orders", schedule="0 * * * *", retry=RetryPolicy(max_attempts=1, explicit=True))
     said: list[str] = []
 
@@ -34,7 +34,7 @@ def test_any_other_error_is_a_failed_attempt() -> None:
     job = Job("orders", schedule="0 * * * *", retry=RetryPolicy(max_attempts=1, explicit=True))
 
     def work(record: RunRecord) -> None:
-        raise ConnectionError("nobody answers")
+        raise ConnectionError("no server answers")
 
     (failed,) = RunDueTick([job], InMemoryRunLog(), work, now=NOW, interval=60).run().failed
     assert (failed.name, failed.error_type, failed.gave_up) == ("orders", "ConnectionError", True)

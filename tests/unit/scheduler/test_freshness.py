@@ -109,7 +109,7 @@ def test_an_evaluator_calls_back_only_at_the_edges() -> None:
     assert ("again", "") not in called
 
 
-def test_asked_once_everybody_hears_of_those_that_are_late() -> None:
+def test_one_check_alerts_every_alerter_of_those_that_are_late() -> None:
     register_freshness_sla("orders", "1h")
     register_freshness_sla("people", "1h")
     listener, kept = Listener(), []
@@ -134,7 +134,7 @@ def look(log: InMemoryRunLog, at: datetime) -> list[str]:
     return [event.kind for event in listener.heard]
 
 
-def test_a_breach_is_told_once_by_all_processes_and_so_is_its_end() -> None:
+def test_a_breach_is_reported_once_by_all_processes_and_so_is_its_end() -> None:
     register_freshness_sla("orders", "1h")
     log = InMemoryRunLog()
     assert [look(log, NOON), look(log, NOON)] == [["sla_breached"], []]

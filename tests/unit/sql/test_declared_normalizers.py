@@ -141,7 +141,7 @@ def test_defaults_of_parsers_are_read_into_their_type() -> None:
     assert parse_numeric(4, 2, on_failure="default", default=0.1).default == Decimal("0.1")
 
 
-def test_markers_that_are_no_normalizers_are_told_apart() -> None:
+def test_markers_that_are_no_normalizers_are_distinguished() -> None:
     assert normalize.is_normalizer(trim())
     assert not normalize.is_normalizer("trim()")
     assert normalize.is_pipeline_transform(normalize.limit(1))

@@ -8,7 +8,7 @@ from ematix_flow.foundation.errors import SqlError
 from ematix_flow.sql.translation.translate import translate_to_spark
 
 
-class Nobody:
+class Unknown:
     """There is no Spark to ask: these statements tell their types themselves."""
 
     def types(self, query: str, count: int) -> list[str] | None:
@@ -20,7 +20,7 @@ class Nobody:
 
 def test_spark_sql_stays_as_it_is() -> None:
     text = "SELECT  a -- as written\nFROM source"
-    assert translate_to_spark(text, "spark", Nobody()) == text
+    assert translate_to_spark(text, "spark", Unknown()) == text
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_spark_sql_stays_as_it_is() -> None:
     ],
 )  # fmt: skip
 def test_other_dialects_are_translated_with_their_meaning(dialect: str, text: str, expected: str) -> None:
-    assert translate_to_spark(text, dialect, Nobody()) == expected
+    assert translate_to_spark(text, dialect, Unknown()) == expected
 
 
 def test_the_documented_pivot_is_the_same_in_datafusions_words() -> None:
@@ -42,7 +42,7 @@ def test_the_documented_pivot_is_the_same_in_datafusions_words() -> None:
         "SELECT date_trunc('minute', ts) AS minute, array_agg(named_struct('strike', strike, 'bid', bid)) AS strikes_json "
         "FROM source WHERE underlying = 'SPXW' GROUP BY 1",
         "datafusion",
-        Nobody(),
+        Unknown(),
     )
     assert made == (
         "SELECT DATE_TRUNC('MINUTE', ts) AS minute, COLLECT_LIST(NAMED_STRUCT('strike', strike, 'bid', bid)) AS strikes_json "
@@ -61,4 +61,4 @@ def test_the_documented_pivot_is_the_same_in_datafusions_words() -> None:
 )
 def test_what_cannot_be_translated_is_refused_with_a_sentence(dialect: str, text: str, said: str) -> None:
     with pytest.raises(SqlError, match=said):
-        translate_to_spark(text, dialect, Nobody())
+        translate_to_spark(text, dialect, Unknown())

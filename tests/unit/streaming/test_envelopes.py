@@ -8,7 +8,7 @@ from ematix_flow import CDC
 from ematix_flow.streaming.cdc.envelopes import envelope_of, value_at
 
 
-def test_what_is_said_goes_over_what_is_usual() -> None:
+def test_what_is_configured_overrides_the_defaults() -> None:
     usual = envelope_of(CDC())
     assert (usual.operation, usual.before, usual.after, usual.moment) == ("op", "before", "after", "source.ts_ms")
     said = envelope_of(CDC(ts_field="ts_ms", op_map={"t": "d"}))

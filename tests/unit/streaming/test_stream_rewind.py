@@ -85,22 +85,22 @@ def test_rows_that_are_read_again_show_where_no_key_tells_them_apart(target: Any
     assert (duplicate_reason(target) is not None) is shows
 
 
-def told(
+def reasons(
     *rows: int | None, waiting: dict[str, int] | None = None, mode: str = "append", **more: bool
 ) -> tuple[tuple[str, ...], ...]:
     steps = [RewindStep(f"orders-{number}", None, None, count) for number, count in enumerate(rows)]
     return rewind_consequences(StreamSpec("orders", (), (table(mode),)), steps, waiting=waiting or {}, **more)
 
 
-def test_what_needs_a_word_is_told_and_nothing_else() -> None:
-    assert told(0, 0) == ((), ())
-    assert told(5, mode="merge")[0] == ()
-    assert told(5)[0] == ("main.orders is appended to, and gets the rows twice",)
-    assert told(None)[0] == ("main.orders is appended to, and gets the rows twice",)
-    assert told(-7, -1)[0] == ("8 rows that were not read yet would never be",)
-    assert told(None, forward=True)[0] == ("what was not read yet would never be, and the source does not count it",)
-    assert told(0, half_done=True)[0] == ("main.orders is appended to, and gets the rows twice",)
-    assert told(0, waiting={"lake": 2})[0] == (
+def test_what_needs_a_word_is_reported_and_nothing_else() -> None:
+    assert reasons(0, 0) == ((), ())
+    assert reasons(5, mode="merge")[0] == ()
+    assert reasons(5)[0] == ("main.orders is appended to, and gets the rows twice",)
+    assert reasons(None)[0] == ("main.orders is appended to, and gets the rows twice",)
+    assert reasons(-7, -1)[0] == ("8 rows that were not read yet would never be",)
+    assert reasons(None, forward=True)[0] == ("what was not read yet would never be, and the source does not count it",)
+    assert reasons(0, half_done=True)[0] == ("main.orders is appended to, and gets the rows twice",)
+    assert reasons(0, waiting={"lake": 2})[0] == (
         "lake has not taken 2 micro-batch(es) yet, which stay with the old checkpoint",
     )
 

@@ -31,7 +31,7 @@ def test_the_watermark_is_what_the_slowest_source_has_reached_less_the_lateness(
     assert mark(times) == 98
 
 
-def test_a_source_that_is_silent_for_long_holds_nobody_back() -> None:
+def test_a_source_that_is_silent_for_long_delays_no_other() -> None:
     times = step(EventTimes.of(2), 100, 10, now=0)
     assert mark(step(times, 200, None, now=59)) == 8
     assert mark(step(times, 200, None, now=60)) == 198
@@ -79,5 +79,5 @@ def test_a_tick_comes_when_and_only_when_it_brings_the_watermark_to_what_is_due(
     assert before is None or before < due * SECOND
 
 
-def test_where_nothing_is_due_nobody_is_woken() -> None:
+def test_where_nothing_is_due_there_is_no_wake_time() -> None:
     assert wake_time(step(EventTimes.of(1), 100, now=0), None, SAID) is None

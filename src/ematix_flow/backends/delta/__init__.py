@@ -17,6 +17,7 @@ backend = Backend(
     title="Delta Lake",
     connection_types=(DeltaLocalConnection,),
     dialect="spark",
+    is_lake=True,
     strategies=frozenset({"append", "truncate", "merge", "scd2"}),
     takes_changes=True,
     published_by="one Delta commit",

@@ -22,7 +22,8 @@ from ematix_flow.contract.lane import Carried
 from ematix_flow.dataplane.type_mapping import arrow_type
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.lazy_imports import pa
-from ematix_flow.storage.paths import LakePath, require_local, translated_os_errors
+from ematix_flow.storage.os_errors import translated_os_errors
+from ematix_flow.storage.paths import LakePath, require_local
 from ematix_flow.storage.s3_path import S3Path
 
 _OWN = "part-flow-"

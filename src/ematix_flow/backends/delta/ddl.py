@@ -78,6 +78,9 @@ class DeltaDdl:
                 else:
                     _execute(self._statements(table, step))
 
+    def unique_groups(self, shape: TargetShape) -> None:
+        """Return None: a lake has no UNIQUE constraints."""
+
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
         """Return the steps as Spark SQL."""
         table = self._table(shape)

@@ -21,15 +21,18 @@ from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.strategy import Merge, Scd2
 from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.table_change import ACTION
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import Unsupported
 from ematix_flow.foundation.lazy_imports import pa, t
-from ematix_flow.foundation.packages import require_package
-from ematix_flow.storage.paths import LakeRoot, engine_uri, require_local, translated_os_errors
+from ematix_flow.storage.os_errors import translated_os_errors
+from ematix_flow.storage.paths import LakeRoot, engine_uri, require_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_load_deltalake = partial(require_package, "deltalake", what='a Delta table on engine="sail"', extra="native")
+_load_deltalake = partial(
+    require_driver, "deltalake", needed_by='a Delta table on engine="sail"', package="deltalake", extra="native"
+)
 _PLAIN = {"appendOnly", "invariants", "timestampNtz"}
 # Sail opens no Delta table below a path with other characters; delta-rs fails on some of them as well.
 _ADDRESS = re.compile(r"[A-Za-z0-9_./=+:,@()-]+")

@@ -15,7 +15,7 @@ from ematix_flow.backends.delta.observations import remove_files_of_run as take_
 from ematix_flow.backends.delta.small_tables import TableRewrite, rewrite_events, rewrite_load
 from ematix_flow.backends.delta.table import DeltaTable
 from ematix_flow.contract.cdc import GATE
-from ematix_flow.contract.lane import TaskInput
+from ematix_flow.contract.lane import ArrowStage, TaskInput
 from ematix_flow.contract.write import Counts, Stage, WriteJob, WriteResult, WriteSession
 from ematix_flow.dataplane.spark_session import active_session, exact_settings, interpreted_settings
 from ematix_flow.dataplane.spark_tasks import watched
@@ -46,7 +46,7 @@ _ROWS = "rows"
 _WHOLE = "whole"  # marker file: the staged files contain every column of the table
 
 
-class DeltaSink(LakeSink):
+class DeltaSink(LakeSink, ArrowStage):
     """A sink for the Delta tables below one path."""
 
     def __init__(self, connection: DeltaLocalConnection | DeltaS3Connection) -> None:
@@ -132,7 +132,7 @@ class DeltaSink(LakeSink):
         create_table(table, job.shape.table, partition_by=wanted)
 
     def dry_run(self, job: WriteJob, facts: StageFacts, write_session: WriteSession) -> Counts:
-        with translated_errors("the rehearsal"), exact_settings(active_session()):
+        with translated_errors("the dry run"), exact_settings(active_session()):
             return self._planned(job, facts, write_session)[0].counts
 
     def commit(self, job: WriteJob, facts: StageFacts, write_session: WriteSession, load: LakeLoad) -> LakeLoad:
@@ -278,14 +278,15 @@ class DeltaSink(LakeSink):
         with translated_errors(f"reading the history of {job.shape.table.qualified}"):
             return table.last_load_of(job.writer) if table.exists else None
 
-    def writers_of(self, schema: str, table: str) -> dict[str, int]:
-        """Return every writer in the table's own log, with the sequence of its last load."""
+    def last_sequences(self, schema: str, table: str, *, prefix: str, suffix: str) -> dict[str, int]:
+        """Return the last sequences of writers with such names, also from the table's own log."""
         delta = self._table(schema, table)
-        last: dict[str, int] = {}
+        last = super().last_sequences(schema, table, prefix=prefix, suffix=suffix)
         with translated_errors(f"reading the history of {table}"):
             for _, kept in delta.commits() if delta.exists else ():
-                if "writer" in kept:
-                    last.setdefault(str(kept["writer"]), int(kept["sequence"]))
+                writer = str(kept.get("writer", ""))
+                if writer.startswith(prefix) and writer.endswith(suffix):
+                    last[writer] = max(last.get(writer, 0), int(kept["sequence"]))
         return last
 
     def discard_load(self, load: LakeLoad) -> None:

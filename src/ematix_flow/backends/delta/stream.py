@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from ematix_flow.backends.delta.row_origins import VersionRange, change_rows_with_commits, with_commits, with_file_names
 from ematix_flow.backends.delta.source import DeltaSource
 from ematix_flow.backends.delta.table import DeltaTable
-from ematix_flow.contract.stream import LostRows, Offsets, PartitionLag, StreamRead
+from ematix_flow.contract.stream import LostRows, Offsets, PartitionLag, StreamRead, StreamSource
 from ematix_flow.dataplane.spark_session import is_active_session_sail
 from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 from ematix_flow.families.lake.errors import translated_errors
@@ -36,7 +36,7 @@ _UNREAD = re.compile(
 """Errors of Spark and Delta about a file that was removed, as by VACUUM; it may belong to another table."""
 
 
-class DeltaStream:
+class DeltaStream(StreamSource):
     """A stream of rows; a change feed adds `_change_type`, `_commit_version` and `_commit_timestamp`."""
 
     envelopes = False
@@ -74,9 +74,6 @@ class DeltaStream:
         if _reads_change_feed(read):
             return change_rows_with_commits(frame, _name(read))
         return with_commits(frame, self._table(read), _name(read), VersionRange.planned(read))
-
-    def committed(self, read: StreamRead, end: Offsets) -> None:
-        """Do nothing: only the checkpoint records the offsets."""
 
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
         """Return the rows of the commits that were not read yet, and the age in seconds of the oldest one."""
@@ -124,9 +121,6 @@ class DeltaStream:
                 break
             first = version
         return {"version": first}
-
-    def close(self) -> None:
-        """Do nothing: the source holds no resources."""
 
     def _table(self, read: StreamRead) -> DeltaTable:
         return DeltaTable(self._source.locate(tuple(_name(read).replace("/", ".").split("."))))

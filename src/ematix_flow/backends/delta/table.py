@@ -20,7 +20,9 @@ from ematix_flow.dataplane.spark_session import active_session, exact_settings, 
 from ematix_flow.families.lake.state import LakeLoad
 from ematix_flow.families.lake.table_change import ACTION, StageFolder, TableChange, action_columns
 from ematix_flow.sql.spark_text import quote
-from ematix_flow.storage.paths import LakePath, engine_uri, read_text_if_exists, require_local, translated_os_errors
+from ematix_flow.storage.object_store import in_parallel
+from ematix_flow.storage.os_errors import translated_os_errors
+from ematix_flow.storage.paths import LakePath, engine_uri, read_text_if_exists, require_local
 from ematix_flow.storage.s3_path import S3Path
 
 if TYPE_CHECKING:
@@ -292,7 +294,7 @@ def _commit_infos(files: Sequence[LakePath]) -> Iterator[tuple[int, dict[str, An
     ahead = 2  # the newest commit is the one that is needed most often
     while left:
         some, left = left[:ahead], left[ahead:]
-        fetched = some[0].bucket.at_once(_commit_info, some) if isinstance(some[0], S3Path) else map(_commit_info, some)
+        fetched = in_parallel(_commit_info, some) if isinstance(some[0], S3Path) else map(_commit_info, some)
         yield from zip((int(file.stem) for file in some), fetched, strict=True)
         ahead = min(2 * ahead, _READ_AHEAD)
 

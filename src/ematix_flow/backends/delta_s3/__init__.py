@@ -16,6 +16,7 @@ backend = Backend(
     title="Delta Lake on S3",
     connection_types=(DeltaS3Connection,),
     dialect="spark",
+    is_lake=True,
     strategies=frozenset({"append", "truncate", "merge", "scd2"}),
     takes_changes=True,
     published_by="one Delta commit",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ematix_flow.backends.duckdb.ddl import DuckdbDdl
-from ematix_flow.backends.duckdb.session import connect, identity
+from ematix_flow.backends.duckdb.dialect import DuckdbDialect
+from ematix_flow.backends.duckdb.session import catalog_name, connect, database_path, identity
 from ematix_flow.backends.duckdb.sink import DuckdbSink
 from ematix_flow.backends.duckdb.source import DuckdbSource
 from ematix_flow.contract.backend import Backend, TaskResources
@@ -22,6 +23,7 @@ backend = Backend(
     batch_sink=DuckdbSink,
     ddl=DuckdbDdl,
     client=connect,
+    sql=lambda connection: DuckdbDialect(catalog_name(database_path(connection))),
     identity=identity,
     tasks_reading=TaskResources(folders=lambda _: (parquet_stage.stage_root(),)),
     tasks_writing=TaskResources(folders=lambda _: (parquet_stage.stage_root(),)),

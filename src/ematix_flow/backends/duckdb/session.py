@@ -19,8 +19,8 @@ from ematix_flow.families.sql.file_database import (
     require_database,
 )
 from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import FlowError, Unreachable
-from ematix_flow.foundation.packages import require_package
 
 LOCK_SECONDS = 8.0
 MEMORY_LIMIT = "1GB"
@@ -111,7 +111,7 @@ def _bounded(session: DuckdbSession) -> DuckdbSession:
 
 def _open(path: str, read_only: bool) -> Any:
     """Open the file, waiting up to `LOCK_SECONDS` for another process to close it."""
-    duckdb = require_package("duckdb", what="DuckDB", extra="duckdb")
+    duckdb = require_driver("duckdb", needed_by="DuckDB", package="duckdb", extra="duckdb")
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:

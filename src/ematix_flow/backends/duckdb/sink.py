@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.backends.duckdb.ddl import DuckdbDdl
 from ematix_flow.backends.duckdb.dialect import DuckdbDialect
 from ematix_flow.backends.duckdb.session import catalog_name, connect_target, database_path
+from ematix_flow.contract.backend import QueryStage
 from ematix_flow.contract.lane import TaskInput
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.dataplane import parquet_stage
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _VIEW = "flow_stage"
 
 
-class DuckdbSink(FileDatabaseSink):
+class DuckdbSink(FileDatabaseSink, QueryStage):
     """A sink whose stages are Parquet files that DuckDB reads in place."""
 
     def __init__(self, connection: DuckDBConnection) -> None:

@@ -16,6 +16,7 @@ backend = Backend(
     title="Files (Parquet, CSV, ORC, JSON lines)",
     connection_types=(ObjectStoreLocalConnection,),
     dialect="spark",
+    is_lake=True,
     strategies=frozenset({"append", "truncate"}),
     published_by="one rename",
     batch_source=FilesSource,

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from ematix_flow.backends.files.layout import BATCH
 from ematix_flow.foundation.errors import LeaseHeld
+from ematix_flow.storage.object_store import ABSENT, ConditionFailed, ListedObject, StoredObject, in_parallel
 from ematix_flow.storage.paths import HeldLock
-from ematix_flow.storage.s3_bucket import ABSENT, ListedObject, S3Bucket, S3ConditionFailed, S3Object
+from ematix_flow.storage.s3_bucket import S3Bucket
 from ematix_flow.storage.s3_path import S3Path
 
 COMMITS = "_commits"
@@ -48,7 +49,7 @@ class CommitMarkers:
     def notes(self) -> list[str]:
         """Return the load records in the markers of all batches."""
         keys = [self._mark(path.name).key for path in self.batches()]
-        return [stored.body.decode() for stored in self._bucket.at_once(self._bucket.get, keys) if stored is not None]
+        return [stored.body.decode() for stored in in_parallel(self._bucket.get, keys) if stored is not None]
 
     def note(self, run_id: str) -> str | None:
         """Return the load record of one run, also from a rewritten batch; None where it has no batch here."""
@@ -76,7 +77,7 @@ class CommitMarkers:
             hold.check()
             self._bucket.copy(*move)
 
-        self._bucket.at_once(copy, moves)
+        in_parallel(copy, moves)
         hold.check()
         self._commit(f"{BATCH}={run_id}", note)
 
@@ -84,7 +85,7 @@ class CommitMarkers:
         key = self._mark(name).key
         try:
             self._bucket.put(key, note.encode(), match=ABSENT)
-        except S3ConditionFailed:
+        except ConditionFailed:
             stored = self._bucket.get(key)
             if stored is None or stored.body:
                 raise LeaseHeld(f"another run published {name} meanwhile; nothing was loaded twice",
@@ -99,7 +100,7 @@ class CommitMarkers:
             if kept is not None and new is not None:
                 self._bucket.put(self._mark(new).key, kept.body)
         self._bucket.delete(self._mark(old).key for old in instead)
-        self._bucket.at_once(lambda old: self._bucket.delete_below((self.table / old).prefix), instead)
+        in_parallel(lambda old: self._bucket.delete_below((self.table / old).prefix), instead)
         self._bucket.delete([self._replaces(run_id)])
 
     def discard_run(self, run_id: str) -> None:
@@ -107,7 +108,7 @@ class CommitMarkers:
         key = self._mark(f"{BATCH}={run_id}").key
         try:
             self._bucket.put(key, b"", match=ABSENT)
-        except S3ConditionFailed:
+        except ConditionFailed:
             stored = self._bucket.get(key)
             if stored is not None and stored.body:
                 raise LeaseHeld(f"run {run_id} is publishing into {self.table}", hint="run it again") from None
@@ -140,5 +141,5 @@ class CommitMarkers:
         return self.table.bucket
 
 
-def _object_text(stored: S3Object | None) -> str | None:
+def _object_text(stored: StoredObject | None) -> str | None:
     return stored.body.decode() if stored is not None else None

@@ -21,7 +21,8 @@ from ematix_flow.contract.shape import TargetShape
 from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 from ematix_flow.declare.types import Column, ColumnType
 from ematix_flow.foundation.errors import DriftError, PlanError
-from ematix_flow.storage.paths import LakePath, LakeRoot, translated_os_errors
+from ematix_flow.storage.os_errors import translated_os_errors
+from ematix_flow.storage.paths import LakePath, LakeRoot
 
 _BY_TEXT = ("csv", "json_lines")
 _TEXTS = ("string", "text")
@@ -55,6 +56,9 @@ class FilesDdl:
     def stored_type(self, shape: TargetShape, column: Column) -> ColumnType | None:
         """Return the declared type: the schema file keeps every declared type exactly."""
         return column.type
+
+    def unique_groups(self, shape: TargetShape) -> None:
+        """Return None: a lake has no UNIQUE constraints."""
 
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
         """Return the steps as SQL comments: files have no DDL language."""

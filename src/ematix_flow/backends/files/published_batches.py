@@ -14,7 +14,9 @@ from ematix_flow.backends.files.layout import BATCH, FileLayout, read_layout, wr
 from ematix_flow.dataplane.spark_session import active_session
 from ematix_flow.dataplane.type_mapping import pairs, spark_schema
 from ematix_flow.foundation.lazy_imports import pq
-from ematix_flow.storage.paths import LakePath, translated_os_errors
+from ematix_flow.storage.object_store import in_parallel
+from ematix_flow.storage.os_errors import translated_os_errors
+from ematix_flow.storage.paths import LakePath
 from ematix_flow.storage.s3_path import S3Path
 
 if TYPE_CHECKING:
@@ -128,7 +130,7 @@ def layouts_of(batches: Sequence[LakePath]) -> list[FileLayout | None]:
         return [read_layout(batch) for batch in batches]
     known = dict(_noted)  # a copy: another thread may clear the cache meanwhile
     unknown = [batch for batch in remote if batch not in known]
-    known.update(zip(unknown, remote[0].bucket.at_once(read_layout, unknown), strict=True))
+    known.update(zip(unknown, in_parallel(read_layout, unknown), strict=True))
     _noted.clear() if len(known) > _MOST_NOTED else _noted.update((batch, known[batch]) for batch in unknown)
     return [known[batch] for batch in remote]
 

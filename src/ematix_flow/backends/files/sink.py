@@ -19,7 +19,7 @@ from ematix_flow.backends.files.published_batches import (
     rewrite_batches,
     rows_in_footers,
 )
-from ematix_flow.contract.lane import TaskInput
+from ematix_flow.contract.lane import ArrowStage, TaskInput
 from ematix_flow.contract.write import Counts, Stage, WriteJob, WriteSession
 from ematix_flow.dataplane.spark_session import active_session, exact_settings
 from ematix_flow.dataplane.spark_tasks import watched
@@ -37,6 +37,7 @@ from ematix_flow.families.lake.state import LakeLoad
 from ematix_flow.families.lake.table_change import StageFolder, TableChange, new_row, row_expressions, with_all_columns
 from ematix_flow.foundation.errors import DriftError, MissingColumn, RunFailed, Unsupported
 from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.storage.os_errors import translated_os_errors
 from ematix_flow.storage.paths import (
     LakePath,
     LakeRoot,
@@ -45,7 +46,6 @@ from ematix_flow.storage.paths import (
     move,
     read_text_if_exists,
     require_local,
-    translated_os_errors,
     undo_exchange,
     write_atomically,
 )
@@ -60,7 +60,7 @@ _REPLACES = "replaces"
 _NOT_A_FOLDER = ("bytes", "json", "jsonb", "float", "double")
 
 
-class FilesSink(LakeSink):
+class FilesSink(LakeSink, ArrowStage):
     """A sink for the folders of files below one path."""
 
     def __init__(self, connection: ObjectStoreLocalConnection | ObjectStoreS3Connection) -> None:
@@ -167,7 +167,7 @@ class FilesSink(LakeSink):
         )
 
     def dry_run(self, job: WriteJob, facts: StageFacts, write_session: WriteSession) -> Counts:
-        with translated_errors("the rehearsal"), exact_settings(active_session()):
+        with translated_errors("the dry run"), exact_settings(active_session()):
             return self._planned(job, facts, write_session, self._layout(job)).counts
 
     def commit(self, job: WriteJob, facts: StageFacts, write_session: WriteSession, load: LakeLoad) -> LakeLoad:

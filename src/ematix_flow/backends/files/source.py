@@ -19,7 +19,8 @@ from ematix_flow.backends.files.external_files import check_options, read_extern
 from ematix_flow.backends.files.inference import Stamp
 from ematix_flow.backends.files.layout import FileLayout, FileLayouts
 from ematix_flow.backends.files.published_batches import read_table
-from ematix_flow.contract.lane import ArrowParts, Carried
+from ematix_flow.contract.backend import DeclaredColumns
+from ematix_flow.contract.lane import ArrowParts, ArrowSource, Carried
 from ematix_flow.contract.read import ReadPlan
 from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 from ematix_flow.declare.connections.lakes import format_from_path
@@ -31,7 +32,8 @@ from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.joins.file_statistics import TableFiles
 from ematix_flow.sql.linear_query import without_semicolon
 from ematix_flow.sql.spark_text import quote
-from ematix_flow.storage.paths import LakePath, LakeRoot, translated_os_errors
+from ematix_flow.storage.os_errors import translated_os_errors
+from ematix_flow.storage.paths import LakePath, LakeRoot
 from ematix_flow.storage.s3_path import S3Path
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     FilesConnection = ObjectStoreLocalConnection | ObjectStoreS3Connection
 
 
-class FilesSource(LakeSource):
+class FilesSource(LakeSource, ArrowSource, DeclaredColumns):
     """A reader of queries on folders of files; tables written by ematix-flow have their declared types."""
 
     def __init__(self, connection: FilesConnection, read_options: Mapping[str, Any] | None = None) -> None:

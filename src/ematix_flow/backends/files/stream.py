@@ -23,7 +23,7 @@ from ematix_flow.backends.files.new_file_rows import NewFiles, in_folders, no_ro
 from ematix_flow.backends.files.published_batches import batches_of, read_some
 from ematix_flow.backends.files.replayed_lines import ReplayedLines
 from ematix_flow.backends.files.row_origins import source_of
-from ematix_flow.contract.stream import ENVELOPE, LostRows, Offsets, PartitionLag, StreamRead
+from ematix_flow.contract.stream import ENVELOPE, Offsets, PartitionLag, StreamRead, StreamSource
 from ematix_flow.dataplane.spark_session import active_session, exact_settings
 from ematix_flow.dataplane.type_mapping import pairs, spark_schema
 from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
@@ -60,7 +60,7 @@ class _StreamFiles:
         return self.path.parent if isinstance(self.path, Path) and self.path.is_file() else self.path
 
 
-class FilesStream:
+class FilesStream(StreamSource):
     """A stream of rows; JSON lines are a stream of messages, unless ematix-flow wrote the table."""
 
     envelopes = False
@@ -197,9 +197,6 @@ class FilesStream:
         chosen = [published[run_id] for run_id in runs]
         return read_some(layout, reading.path, chosen, more={SOURCE: source_of(layout.format)}).drop(BATCH)
 
-    def committed(self, read: StreamRead, end: Offsets) -> None:
-        """Do nothing: only the checkpoint records the offsets."""
-
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
         """Return the age in seconds of the oldest unread file; its rows are unknown (None) without reading it."""
         from ematix_flow.backends.files.new_file_source import FileOffsetLog
@@ -217,16 +214,9 @@ class FilesStream:
         age = max(0.0, time.time() - oldest) if oldest else 0.0  # a batch in a bucket has no time of its own
         return (PartitionLag(read.query or self._name, None if waiting else 0, age),)
 
-    def lost(self, read: StreamRead, end: Offsets) -> Sequence[LostRows]:
-        """Return no losses: a folder has no retention."""
-        return ()
-
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
         """Return the start of all files at or after a moment."""
         return {"since": moment.isoformat()}
-
-    def close(self) -> None:
-        """Do nothing: the source holds no resources."""
 
     def _folder(self, read: StreamRead) -> WatchedFolder:
         path, layout = self._where(read)

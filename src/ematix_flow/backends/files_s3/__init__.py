@@ -15,6 +15,7 @@ backend = Backend(
     title="Files on S3 (Parquet, CSV, ORC, JSON lines)",
     connection_types=(ObjectStoreS3Connection,),
     dialect="spark",
+    is_lake=True,
     strategies=frozenset({"append", "truncate"}),
     published_by="one conditional write",
     jars=("s3a",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ematix_flow.backends.kafka.dead_letters import KafkaDeadLetterTopic
 from ematix_flow.backends.kafka.listener import KafkaListener
 from ematix_flow.backends.kafka.msk import jars_for
 from ematix_flow.backends.kafka.sink import KafkaSink
@@ -21,6 +22,7 @@ backend = Backend(
     tasks_writing=TaskResources(("confluent_kafka",)),
     stream_source=KafkaSource,
     broker_sink=KafkaSink,
+    dead_letter_topic=KafkaDeadLetterTopic,
     listener=KafkaListener,
     stream_delivery=EXACTLY_ONCE,
     notes=(

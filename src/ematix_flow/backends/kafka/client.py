@@ -12,17 +12,18 @@ from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.topics import TopicSelection
 from ematix_flow.contract.stream import Offsets
 from ematix_flow.declare.connections import KafkaConnection
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import FlowError, MissingTable
-from ematix_flow.foundation.packages import LazyModule, require_package
+from ematix_flow.foundation.lazy_imports import LazyModule
 
 PATIENCE_SECONDS = 10.0
 _ATTEMPT_SECONDS = 1.0
 _TIMESTAMP_SECONDS = 3.0
 _REFUSALS = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM")
 
-_PACKAGE = {"what": "Kafka", "extra": "kafka", "package": "confluent-kafka"}
+_PACKAGE = {"needed_by": "Kafka", "package": "confluent-kafka", "extra": "kafka"}
 confluent_kafka = LazyModule("confluent_kafka", **_PACKAGE)
-load_confluent_kafka = partial(require_package, "confluent_kafka", **_PACKAGE)
+load_confluent_kafka = partial(require_driver, "confluent_kafka", **_PACKAGE)
 
 Part = tuple[str, int]
 """A topic and the number of one of its partitions."""

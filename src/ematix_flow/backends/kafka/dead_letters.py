@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -13,42 +12,22 @@ from ematix_flow.backends.kafka.client import KafkaClient, Part, confluent_kafka
 from ematix_flow.backends.kafka.errors import translate
 from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.topics import TopicSelection
+from ematix_flow.contract.stream import LetterTopic, TopicLetter
 from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.errors import PlanError, Unreachable
 
-OURS = "ematix-"
 PATIENCE_SECONDS = 30.0
 MOST_AT_ONCE = 5_000
 """The most letters of one transaction."""
 
 
-@dataclass(frozen=True)
-class KafkaDeadLetter:
-    """A message of the topic."""
-
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    at: datetime
-
-    def header(self, name: str) -> str | None:
-        """Return the value of one of our headers; None where it is missing or empty."""
-        header_value = next((value for key, value in self.headers if key == f"{OURS}{name}"), None)
-        return header_value.decode("utf-8", "replace") if header_value else None
-
-    @property
-    def own_headers(self) -> list[tuple[str, bytes | None]]:
-        """Return the headers that the message had originally."""
-        return [(key, value) for key, value in self.headers if not key.startswith(OURS)]
-
-
-class KafkaDeadLetterTopic:
+class KafkaDeadLetterTopic(LetterTopic):
     """The dead letters of one stream in a topic; the offsets of a separate consumer group record what was sent back."""
 
-    def __init__(self, connection: KafkaConnection, topic: str, stream: str) -> None:
+    def __init__(self, connection: KafkaConnection, topic: str, stream: str, query: str) -> None:
         self.topic, self._stream = topic, stream
+        self._origin = next(iter(TopicSelection.of(query).names), None)
+        """The topic for letters that do not contain the topic they came from."""
         self._settings = KafkaLogin.of(connection).for_librdkafka()
         self._group = f"ematix-flow-{stream}-dead-letters"
         self._client = KafkaClient(connection, self._group)
@@ -58,10 +37,10 @@ class KafkaDeadLetterTopic:
         """Return the cluster's name in messages to users."""
         return self._client.label
 
-    def newest(self, limit: int) -> list[KafkaDeadLetter]:
+    def newest(self, limit: int) -> list[TopicLetter]:
         """Return up to `limit` letters, the newest first."""
         first, begins = self._bounds()
-        found: dict[int, list[KafkaDeadLetter]] = {}
+        found: dict[int, list[TopicLetter]] = {}
         span = limit
         # Letters of other streams and transaction markers take offsets, too: look further back until it is enough.
         while ranges := {
@@ -77,7 +56,7 @@ class KafkaDeadLetterTopic:
         letters = [item for items in found.values() for item in items]
         return sorted(letters, key=lambda item: (item.at, item.offset), reverse=True)[:limit]
 
-    def get(self, partition: int, offset: int) -> KafkaDeadLetter | None:
+    def get(self, partition: int, offset: int) -> TopicLetter | None:
         """Return the letter at an offset; None where there is none."""
         part = (self.topic, partition)
         first, last = self._bounds()
@@ -112,13 +91,13 @@ class KafkaDeadLetterTopic:
         self._client.drop_before(ends)
         return sum(end - first[part] for part, end in ends.items())
 
-    def resend(self, letters: Sequence[KafkaDeadLetter], to: str | None) -> int:
+    def resend(self, letters: Sequence[TopicLetter]) -> int:
         """Send these letters again, even if they were sent before; return their number."""
         with self._producing() as producer:
-            self._in_one(producer, letters, to, {})
+            self._in_one(producer, letters, {})
         return len(letters)
 
-    def resend_pending(self, to: str | None, most: int | None = None) -> int:
+    def resend_pending(self, most: int | None = None) -> int:
         """Send pending letters and their offsets in transactions that fence any other replay; return the count."""
         sent = 0
         with self._producing() as producer:
@@ -132,7 +111,7 @@ class KafkaDeadLetterTopic:
                     part = (self.topic, letter.partition)
                     ends[part] = max(ends.get(part, 0), letter.offset + 1)
                 ours = [letter for letter in some if self._is_ours(letter)]
-                self._in_one(producer, ours, to, ends)
+                self._in_one(producer, ours, ends)
                 sent += len(ours)
         return sent
 
@@ -140,11 +119,11 @@ class KafkaDeadLetterTopic:
         """Close the sessions."""
         self._client.close()
 
-    def _is_ours(self, letter: KafkaDeadLetter) -> bool:
+    def _is_ours(self, letter: TopicLetter) -> bool:
         """Return whether the letter belongs to this stream: several streams may share a topic."""
         return letter.header("pipeline-name") in (None, self._stream)
 
-    def _next(self, limit: int) -> list[KafkaDeadLetter]:
+    def _next(self, limit: int) -> list[TopicLetter]:
         ranges, left = dict[Part, tuple[int, int]](), limit
         for part, (begin, end) in self.pending().items():
             stop = min(end, begin + left)
@@ -157,7 +136,7 @@ class KafkaDeadLetterTopic:
         parts = self._client.partitions(TopicSelection(names=(self.topic,)))
         return self._client.beginnings(parts), self._client.ends(parts)
 
-    def _read(self, ranges: Mapping[Part, tuple[int, int]]) -> Iterator[KafkaDeadLetter]:
+    def _read(self, ranges: Mapping[Part, tuple[int, int]]) -> Iterator[TopicLetter]:
         """Yield the messages in these offset ranges; offsets of transaction markers hold none."""
         open_ = {part: end for part, (begin, end) in ranges.items() if end > begin}
         if not open_:
@@ -196,13 +175,11 @@ class KafkaDeadLetterTopic:
         self._request(lambda: producer.init_transactions(PATIENCE_SECONDS))
         yield producer
 
-    def _in_one(
-        self, producer: Any, letters: Sequence[KafkaDeadLetter], to: str | None, ends: Mapping[Part, int]
-    ) -> None:
+    def _in_one(self, producer: Any, letters: Sequence[TopicLetter], ends: Mapping[Part, int]) -> None:
         self._request(producer.begin_transaction)
         try:
             for letter in letters:
-                self._produce(producer, letter, letter.header("source-id") or to)
+                self._produce(producer, letter)
             if ends:
                 consumer = confluent_kafka.Consumer(
                     {**self._settings, "group.id": self._group, "enable.auto.commit": False}
@@ -219,7 +196,8 @@ class KafkaDeadLetterTopic:
                 producer.abort_transaction(PATIENCE_SECONDS)
             raise
 
-    def _produce(self, producer: Any, letter: KafkaDeadLetter, to: str | None) -> None:
+    def _produce(self, producer: Any, letter: TopicLetter) -> None:
+        to = letter.header("source-id") or self._origin
         if to is None:
             raise PlanError(
                 f"the dead letter {letter.partition}:{letter.offset} of {self.topic} does not say which topic it came from",
@@ -235,7 +213,7 @@ class KafkaDeadLetterTopic:
             raise translate(exc, at=self.label) from exc
 
 
-def _letter(message: Any) -> KafkaDeadLetter:
+def _letter(message: Any) -> TopicLetter:
     at = datetime.fromtimestamp(max(0, message.timestamp()[1]) / 1000, timezone.utc)
     headers = tuple((str(key), value) for key, value in message.headers() or ())
-    return KafkaDeadLetter(message.partition(), message.offset(), message.key(), message.value(), headers, at)
+    return TopicLetter(message.partition(), message.offset(), message.key(), message.value(), headers, at)

@@ -313,8 +313,8 @@ class KafkaBackend(NotebookBackend):
 
     def _unsent(self, topic: str, exc: Exception) -> FlowError:
         """Return the error for unsent messages; a missing topic shows only as a timeout."""
-        told_by = confluent_kafka.KafkaError
-        silent = (told_by._MSG_TIMED_OUT, told_by._UNKNOWN_TOPIC, told_by.UNKNOWN_TOPIC_OR_PART)
+        errors = confluent_kafka.KafkaError
+        silent = (errors._MSG_TIMED_OUT, errors._UNKNOWN_TOPIC, errors.UNKNOWN_TOPIC_OR_PART)
         if exc.args[0].code() not in silent or self._errors.refusal is not None:
             return self._translated(exc)
         client = KafkaClient(self._connection)

@@ -9,8 +9,7 @@ from typing import Any
 
 from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.errors import BadValue, ConfigError, FlowError, Unsupported
-from ematix_flow.foundation.lazy_imports import pa
-from ematix_flow.foundation.packages import LazyModule
+from ematix_flow.foundation.lazy_imports import LazyModule, pa
 from ematix_flow.foundation.redact import mask
 from ematix_flow.messages import avro_schema, protobuf_arrow, protobuf_schema
 from ematix_flow.messages.encode import subject_of
@@ -26,7 +25,7 @@ from ematix_flow.messages.registries.registry import (
 )
 
 _RAW = 'payload_format="raw_bytes" shows what it holds'
-fastavro = LazyModule("fastavro", what="Avro in single batches", extra="kafka")
+fastavro = LazyModule("fastavro", needed_by="Avro in single batches", package="fastavro", extra="kafka")
 KINDS = {"avro": AVRO, "protobuf": PROTOBUF}
 
 

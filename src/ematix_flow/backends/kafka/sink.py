@@ -8,12 +8,17 @@ import secrets
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.kafka.client import KafkaClient, Part, load_confluent_kafka
+from ematix_flow.backends.kafka.client import KafkaClient, Part, load_confluent_kafka, parts_of
 from ematix_flow.backends.kafka.errors import missing_topic, recognise_connector_error
 from ematix_flow.backends.kafka.login import KafkaLogin
-from ematix_flow.backends.kafka.transaction_tokens import group_of_tokens
-from ematix_flow.backends.kafka.transactions import ANSWER, TransactionSettings, committed_partitions, transaction_task
-from ematix_flow.contract.stream import BrokerJob
+from ematix_flow.backends.kafka.transactions import (
+    ANSWER,
+    TransactionSettings,
+    TransactionToken,
+    committed_partitions,
+    transaction_task,
+)
+from ematix_flow.contract.stream import BrokerJob, BrokerSink, Offsets, TransactionTokens
 from ematix_flow.dataplane.spark_tasks import watched
 from ematix_flow.dataplane.task_errors import carried_error_in
 from ematix_flow.declare.connections import KafkaConnection
@@ -35,7 +40,7 @@ _OLDER_WAY = "spark.sql.sources.useV1SourceList"
 _MOVES = re.compile(r"^[\s:+\-*()\d]*(?:Exchange|Coalesce|CartesianProduct)\b", re.MULTILINE)
 
 
-class KafkaSink:
+class KafkaSink(BrokerSink, TransactionTokens):
     """The topics of one Kafka connection as targets."""
 
     def __init__(self, connection: KafkaConnection) -> None:
@@ -129,6 +134,27 @@ class KafkaSink:
         load_confluent_kafka()
         return committed_partitions(self._delivery(job))
 
+    def last_sent(self, group: str, writer: str, ends: Offsets) -> dict[Part, tuple[int, int]]:
+        """Return the last batch of a writer in each partition of its source, and the offset that it reached.
+
+        Brokers delete the offsets of an inactive group (`offsets.retention.minutes`): a missing token proves nothing.
+        """
+        with closing(KafkaClient(self._connection, group_of_tokens(group, writer))) as client:
+            noted = client.committed_with_metadata(parts_of(ends))
+        tokens = {part: (TransactionToken.read(note), offset) for part, (offset, note) in noted.items()}
+        return {
+            part: (token.batch, offset)
+            for part, (token, offset) in tokens.items()
+            if token is not None and token.writer == writer
+        }
+
+    def writers(self, group: str) -> list[str]:
+        """Return the writers whose tokens the cluster holds for streams that read with this group."""
+        with closing(KafkaClient(self._connection)) as client:
+            names = client.groups()
+        before = group_of_tokens(group, "")
+        return [name.removeprefix(before) for name in names if name.startswith(before)]
+
     def _batch_size(self, topic: str) -> int:
         """Return the producer's batch size for a topic.
 
@@ -147,6 +173,11 @@ class KafkaSink:
     def _topics(self) -> set[str]:
         with closing(KafkaClient(self._connection)) as client:
             return set(client.topics())
+
+
+def group_of_tokens(group: str | None, writer: str) -> str:
+    """Return a group for tokens alone: another program that commits to the same group would overwrite the tokens."""
+    return f"{group or 'ematix-flow'}/{writer}"
 
 
 def _let_writes_be_observed(spark: SparkSession) -> None:

@@ -5,31 +5,42 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.kafka.client import KafkaClient, Part, group_of, offsets_of, parts_of
 from ematix_flow.backends.kafka.errors import recognise_connector_error
 from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.topics import TopicSelection
-from ematix_flow.contract.stream import ENVELOPE, LostRows, Offsets, PartitionLag, StreamRead
+from ematix_flow.contract.stream import (
+    EARLIEST,
+    ENVELOPE,
+    FIRST_MOMENT,
+    LATEST,
+    LostRows,
+    Offsets,
+    PartitionLag,
+    StreamRead,
+    StreamSource,
+)
 from ematix_flow.declare.connections import KafkaConnection
+from ematix_flow.foundation import clock
 from ematix_flow.foundation.errors import FlowError, PlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-EARLIEST, LATEST = "earliest", "latest"
 MAX_ROWS = 250_000
 """The messages of a micro-batch where the stream sets no limit: the first from `earliest` would be the whole topic."""
 _LOSS = ("[KAFKA_DATA_LOSS", "consumer.OffsetOutOfRangeException", "data may have been lost")
 """The texts with which Spark's connector and Kafka's client report lost messages; none can occur in a topic's name."""
 _FROM_THE_BEGINNING = -2  # as Spark's connector writes it
+_BEYOND = timedelta(days=36_500)
 _ABSENT = {"message_id": "CAST(NULL AS STRING)"}  # Kafka identifies a message by its offset
 
 
-class KafkaSource:
+class KafkaSource(StreamSource):
     """The topics of one Kafka connection as a stream of envelopes."""
 
     envelopes = True
@@ -101,6 +112,20 @@ class KafkaSource:
         aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
         client = self._client(read)
         return offsets_of(client.at(client.partitions(TopicSelection.of(read.query)), int(aware.timestamp() * 1000)))
+
+    def position(self, read: StreamRead, word: str) -> tuple[str, Offsets]:
+        """Return the offsets of every partition as the start: the word alone may be overridden by the connection."""
+        moment = FIRST_MOMENT if word == EARLIEST else clock.now() + _BEYOND  # messages may have any timestamp
+        offsets = self.offsets_at(read, moment)
+        return json.dumps(offsets, sort_keys=True), offsets
+
+    def names(self, read: StreamRead) -> Sequence[str]:
+        """Return the topics."""
+        return TopicSelection.of(read.query).names
+
+    def rewound(self, read: StreamRead, offsets: Offsets) -> None:
+        """Commit the offsets for the consumer group."""
+        self.committed(read, offsets)
 
     def is_loss_error(self, exc: BaseException) -> bool:
         """Return whether a query ended because unread messages are gone."""

@@ -181,7 +181,7 @@ class _Transaction:
         if token.batch == self._token.batch and committed.offset != self._end:
             raise RunFailed(
                 f"batch {token.batch} was sent up to {self._topic}-{self._number}@{committed.offset}, and now ends at {self._end}",
-                hint=f"somebody changed the checkpoint: flow doctor checkpoint {self._delivery.stream}",
+                hint=f"the checkpoint was changed: flow doctor checkpoint {self._delivery.stream}",
             )
         return True
 

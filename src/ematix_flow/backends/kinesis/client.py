@@ -12,6 +12,7 @@ from typing import Any
 
 from ematix_flow.backends.kinesis.shards import Shard, ShardPosition
 from ematix_flow.declare.connections import KinesisConnection
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import (
     BadValue,
     ConnectionFailed,
@@ -21,7 +22,6 @@ from ematix_flow.foundation.errors import (
     RunFailed,
     Unreachable,
 )
-from ematix_flow.foundation.packages import require_package
 from ematix_flow.foundation.redact import mask
 
 MOST_RECORDS = 10_000
@@ -214,7 +214,7 @@ def backoff_seconds(tries: int) -> None:
 @lru_cache(maxsize=16)
 def _client(region: str | None, endpoint: str | None, access_key_id: str | None, secret: str | None) -> Any:
     """Return one client, shared by all requests with this login."""
-    boto3 = require_package("boto3", what="Kinesis", extra="kinesis")
+    boto3 = require_driver("boto3", needed_by="Kinesis", package="boto3", extra="kinesis")
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.kinesis.client import KinesisClient, KinesisLogin
-from ematix_flow.contract.stream import BrokerJob
+from ematix_flow.contract.stream import BrokerJob, BrokerSink
 from ematix_flow.dataplane.arrow_values import row_batch
 from ematix_flow.dataplane.task_errors import staging_task
 from ematix_flow.declare.connections import KinesisConnection
@@ -30,7 +30,7 @@ Record = tuple[str, bytes]
 """Partition key and data."""
 
 
-class KinesisSink:
+class KinesisSink(BrokerSink):
     """The stream of one connection; a job's place is the prefix of its partition keys."""
 
     def __init__(self, connection: KinesisConnection) -> None:

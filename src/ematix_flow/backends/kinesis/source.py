@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.backends.kinesis.client import KinesisClient, KinesisLogin
 from ematix_flow.backends.kinesis.retention import ShardEnds, lost_shards, retention_refusal
 from ematix_flow.backends.kinesis.shards import FLOOR, ShardPosition, ShardPositions
-from ematix_flow.contract.stream import LostRows, Offsets, PartitionLag, StreamRead
+from ematix_flow.contract.stream import LostRows, Offsets, PartitionLag, StreamRead, StreamSource
 from ematix_flow.declare.connections import KinesisConnection
 from ematix_flow.foundation.errors import PlanError, RunFailed
 from ematix_flow.storage.addresses import path_of_address
@@ -28,7 +28,7 @@ _FIRST = "kinesis_start.json"
 """A file in Spark's checkpoint folder, so that a new checkpoint does not have it."""
 
 
-class KinesisSource:
+class KinesisSource(StreamSource):
     """The stream of a connection, or another one of the same account that the query names."""
 
     envelopes = True
@@ -57,9 +57,6 @@ class KinesisSource:
         name = f"flow_kinesis_{uuid.uuid4().hex}"
         spark.dataSource.register(data_source(name, settings))
         return spark.readStream.format(name).load()
-
-    def committed(self, read: StreamRead, end: Offsets) -> None:
-        """Do nothing: Kinesis keeps no offsets of its readers."""
 
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
         """Return how many seconds each shard is behind its end; the service does not count records."""
@@ -90,9 +87,6 @@ class KinesisSource:
         """Return the offsets of every shard at a point in time, which is UTC without a zone."""
         aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
         return {FLOOR: str(ShardPosition(moment_ms=int(aware.timestamp() * 1000)))}
-
-    def close(self) -> None:
-        """Do nothing: nothing is held open."""
 
     def _client(self, read: StreamRead) -> KinesisClient:
         return KinesisClient(KinesisLogin.of(self._connection, read.query))

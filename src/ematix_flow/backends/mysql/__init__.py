@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ematix_flow.backends.mysql.ddl import MySqlDdl
+from ematix_flow.backends.mysql.dialect import MySqlDialect
 from ematix_flow.backends.mysql.session import connect, identity
 from ematix_flow.backends.mysql.sink import MySqlSink
 from ematix_flow.backends.mysql.source import MySqlSource
@@ -21,6 +22,7 @@ backend = Backend(
     batch_sink=MySqlSink,
     ddl=MySqlDdl,
     client=connect,
+    sql=lambda _: MySqlDialect(),
     identity=identity,
     tasks_reading=TaskResources(("connectorx", "pymysql")),
     tasks_writing=TaskResources(("pymysql",)),

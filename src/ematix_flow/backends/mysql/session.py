@@ -11,8 +11,8 @@ from urllib.parse import quote
 from ematix_flow.backends.mysql.errors import translate, translate_login
 from ematix_flow.declare.connections import MySQLConnection
 from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import ConfigError, FlowError
-from ematix_flow.foundation.packages import require_package
 
 if TYPE_CHECKING:
     import ssl
@@ -101,7 +101,7 @@ def login_of(connection: MySQLConnection) -> MySqlLogin:
 
 def open_connection(data: MySqlLogin, **options: Any) -> Any:
     """Return a PyMySQL connection with our session settings."""
-    pymysql = require_package("pymysql", what="MySQL", extra="mysql", package="PyMySQL")
+    pymysql = require_driver("pymysql", needed_by="MySQL", package="PyMySQL", extra="mysql")
     try:
         raw = pymysql.connect(
             host=data.host,

@@ -12,6 +12,7 @@ from ematix_flow.backends.mysql.dialect import MySqlDialect
 from ematix_flow.backends.mysql.errors import translate
 from ematix_flow.backends.mysql.session import MySqlLogin, collation_of, connect, login_of
 from ematix_flow.backends.mysql.stage_loading import ATTEMPT, InsertLoader, LocalInfileLoader
+from ematix_flow.contract.backend import QueryStage
 from ematix_flow.contract.lane import TaskInput
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.dataplane.arrow_values import row_batch
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _TEXTS = ("text", "string", "json", "jsonb")
 
 
-class MySqlSink(SqlSink):
+class MySqlSink(SqlSink, QueryStage):
     """A sink that stages by LOAD DATA LOCAL where the server allows it, otherwise by INSERT statements of many rows."""
 
     def __init__(self, connection: MySQLConnection) -> None:

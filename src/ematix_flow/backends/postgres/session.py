@@ -5,15 +5,15 @@ from __future__ import annotations
 from ematix_flow.backends.postgres.errors import translate
 from ematix_flow.declare.connections import PostgresConnection
 from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import ConfigError
-from ematix_flow.foundation.packages import require_package
 
 CONNECT_TIMEOUT_SECONDS = 10
 
 
 def connect(connection: PostgresConnection) -> SqlSession:
     """Return an autocommit session in UTC."""
-    psycopg = require_package("psycopg", what="PostgreSQL", extra="postgres")
+    psycopg = require_driver("psycopg", needed_by="PostgreSQL", package="psycopg", extra="postgres")
     try:
         raw = psycopg.connect(
             dsn(connection),

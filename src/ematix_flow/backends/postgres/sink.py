@@ -12,6 +12,7 @@ from ematix_flow.backends.postgres.dialect import PostgresDialect
 from ematix_flow.backends.postgres.errors import translate
 from ematix_flow.backends.postgres.session import connect, dsn
 from ematix_flow.backends.postgres.table_swap import ATTEMPT, sealed_stage_name, stage_table_name
+from ematix_flow.contract.backend import QueryStage
 from ematix_flow.contract.lane import TaskInput
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.dataplane.arrow_values import repeated_value, row_batch
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _REFUSED = (NullViolation, TextTooLong)
 
 
-class PostgresSink(SqlSink):
+class PostgresSink(SqlSink, QueryStage):
     """A sink that stages by binary COPY."""
 
     dialect = PostgresDialect()

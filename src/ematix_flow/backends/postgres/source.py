@@ -122,9 +122,9 @@ def _pages(session: SqlSession, parsed: LinearQuery) -> int | None:
 
 
 def _export_snapshot(connection: PostgresConnection, open_until: ExitStack) -> str:
-    keeper = open_until.enter_context(connect(connection))
-    keeper.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-    return str(keeper.scalar("SELECT pg_export_snapshot()"))
+    exporter = open_until.enter_context(connect(connection))
+    exporter.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    return str(exporter.scalar("SELECT pg_export_snapshot()"))
 
 
 def _transport(query: str, columns: tuple[SourceColumn, ...]) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 from ematix_flow.backends.pubsub.errors import translate
 from ematix_flow.declare.connections import PubSubConnection
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import ConfigError
-from ematix_flow.foundation.packages import require_package
 from ematix_flow.spool.receiver import Delivery
 
 SECONDS = 10.0
@@ -22,7 +22,7 @@ _SERVICE = "pubsub.googleapis.com"
 
 def load_pubsub() -> Any:
     """Return google-cloud-pubsub's module, an optional dependency; raise MissingDriver without it."""
-    return require_package("google.pubsub_v1", what="Pub/Sub", extra="pubsub", package="google-cloud-pubsub")
+    return require_driver("google.pubsub_v1", needed_by="Pub/Sub", package="google-cloud-pubsub", extra="pubsub")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PubSubAddress:
         is_open = bool(ready.anonymous_auth) or (not ready.endpoint and endpoint is not None)
         if is_open and not endpoint:
             raise ConfigError(
-                f"connection {connection.name!r} has anonymous_auth, and no endpoint where nobody logs in",
+                f"connection {connection.name!r} has anonymous_auth, and no endpoint that works without a login",
                 hint=f'add endpoint = "localhost:8085", or set {_EMULATOR}',
                 connection=connection.name,
             )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.pubsub.client import PubSubAddress, get_topic
 from ematix_flow.backends.pubsub.errors import translate
-from ematix_flow.contract.stream import BrokerJob
+from ematix_flow.contract.stream import BrokerJob, BrokerSink
 from ematix_flow.dataplane.arrow_values import row_batch
 from ematix_flow.dataplane.task_errors import staging_task
 from ematix_flow.declare.connections import PubSubConnection
@@ -30,7 +30,7 @@ Outgoing = tuple[bytes, str, dict[str, str]]
 """Data, ordering key, attributes."""
 
 
-class PubSubSink:
+class PubSubSink(BrokerSink):
     """The topics of one project as targets, at least once."""
 
     def __init__(self, connection: PubSubConnection) -> None:

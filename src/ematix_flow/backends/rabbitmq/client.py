@@ -12,8 +12,8 @@ from typing import Any
 
 from ematix_flow.backends.rabbitmq.errors import translate
 from ematix_flow.declare.connections import RabbitMQConnection, urls
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import ConfigError
-from ematix_flow.foundation.packages import require_package
 from ematix_flow.foundation.redact import remember_url_secrets
 from ematix_flow.messages.message_ids import KEY
 from ematix_flow.spool.receiver import Delivery, Headers
@@ -27,7 +27,7 @@ _NO_SECONDS = 100_000_000_000
 
 def load_pika() -> Any:
     """Return pika, an optional dependency; raise MissingDriver without it."""
-    module = require_package("pika", what="RabbitMQ", extra="rabbitmq")
+    module = require_driver("pika", needed_by="RabbitMQ", package="pika", extra="rabbitmq")
     log = logging.getLogger("pika")
     if log.level == logging.NOTSET:  # pika logs a traceback for each refusal that we raise
         log.setLevel(logging.CRITICAL)

@@ -55,7 +55,7 @@ def translate(exc: BaseException, *, at: str = "RabbitMQ", queue: str | None = N
     if any(isinstance(one, broken.IncompatibleProtocolError) for one in chain):
         return _by_code(501, message, at, queue)
     if isinstance(exc, (broken.AMQPError, OSError)):
-        return Unreachable(f"nobody answers at {at}: {message}", hint=_UP)
+        return Unreachable(f"no server answers at {at}: {message}", hint=_UP)
     return RunFailed(f"{at}: {message}", hint="see the log of RabbitMQ")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.backends.rabbitmq.client import RabbitMQAddress, load_pika, queue_depth
 from ematix_flow.backends.rabbitmq.errors import translate
 from ematix_flow.backends.rabbitmq.publisher import Outgoing, Publisher
-from ematix_flow.contract.stream import BrokerJob
+from ematix_flow.contract.stream import BrokerJob, BrokerSink
 from ematix_flow.dataplane.arrow_values import row_batch
 from ematix_flow.dataplane.task_errors import staging_task
 from ematix_flow.declare.connections import RabbitMQConnection
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PERSISTENT = 2
 
 
-class RabbitMQSink:
+class RabbitMQSink(BrokerSink):
     """The queues of one connection as targets; at least once, with the same ids when a batch is sent again."""
 
     def __init__(self, connection: RabbitMQConnection) -> None:
@@ -33,6 +33,10 @@ class RabbitMQSink:
     def check(self, place: str) -> None:
         """Raise a FlowError when the server does not answer or the queue does not exist."""
         queue_depth(RabbitMQAddress.of(self._connection, "check"), place)
+
+    def max_message_bytes(self, place: str, *, exactly_once: bool = False) -> int | None:
+        """Return None: the broker does not report its limit."""
+        return None
 
     def send(self, job: BrokerJob, frame: DataFrame) -> int:
         """Send every row from the tasks, wait for the broker's confirms, and return the number sent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ematix_flow.backends.sqlite.ddl import SqliteDdl
+from ematix_flow.backends.sqlite.dialect import SqliteDialect
 from ematix_flow.backends.sqlite.session import connect, database_path, identity
 from ematix_flow.backends.sqlite.sink import SqliteSink
 from ematix_flow.backends.sqlite.source import SqliteSource
@@ -22,6 +23,7 @@ backend = Backend(
     batch_sink=SqliteSink,
     ddl=SqliteDdl,
     client=connect,
+    sql=lambda _: SqliteDialect(),
     identity=identity,
     tasks_reading=TaskResources(("adbc_driver_sqlite",), lambda connection: (database_path(connection).parent,)),
     tasks_writing=TaskResources(folders=lambda _: (parquet_stage.stage_root(),)),

@@ -13,6 +13,7 @@ from ematix_flow.backends.sqlite.dialect import EXACT_DIGITS, SqliteDialect
 from ematix_flow.backends.sqlite.errors import translate
 from ematix_flow.backends.sqlite.session import DECIMAL_ORDER, connect_file, connect_target, database_path, require_adbc
 from ematix_flow.backends.sqlite.storage_classes import storage_schema, to_storage
+from ematix_flow.contract.backend import QueryStage
 from ematix_flow.contract.lane import TaskInput
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.dataplane import parquet_stage
@@ -36,7 +37,7 @@ _ATTACHED = "flow_stage"
 _ROWS_PER_BATCH = 50_000
 
 
-class SqliteSink(FileDatabaseSink):
+class SqliteSink(FileDatabaseSink, QueryStage):
     """A sink that stages through Parquet files and ADBC, and publishes from an attached database."""
 
     dialect = SqliteDialect()

@@ -1,4 +1,4 @@
-"""Import of the user's module, which registers the declarations in it."""
+"""Import of the user's module, which registers the declarations in it, and the choice of its pipelines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -18,6 +18,7 @@ import click
 
 from ematix_flow.cli.render.output import Output
 from ematix_flow.declare import registry
+from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.foundation.errors import FlowError, ModuleFailed
 from ematix_flow.foundation.location import Location
 from ematix_flow.foundation.names import nearest_name
@@ -46,8 +47,7 @@ def load_module(requested: str | None) -> LoadedModule:
     name = requested or default_module()
     if name is None:
         raise click.UsageError(
-            f"no module is named: pass --module pipelines, set {VARIABLE}, or go to the folder of {DEFAULT_FILE}",
-            ctx=click.get_current_context(silent=True),
+            f"no module is named: pass --module pipelines, set {VARIABLE}, or go to the folder of {DEFAULT_FILE}"
         )
     prepend_to_path(Path.cwd())
     with stdout_to_stderr():
@@ -72,6 +72,22 @@ def load_module_if_any(requested: str | None, output: Output) -> LoadedModule | 
 def default_module() -> str | None:
     """Return EMATIX_FLOW_MODULE, else pipelines.py of the working directory if it exists, else None."""
     return os.environ.get(VARIABLE) or (DEFAULT_FILE if Path(DEFAULT_FILE).is_file() else None)
+
+
+def chosen_pipelines(names: Sequence[str], *, everything: bool) -> list[PipelineSpec]:
+    """Return the named pipelines, or all, each after its dependencies; raise at once if a name is wrong."""
+    known = registry.pipelines()
+    if everything and names:
+        raise click.UsageError("give names or --all, not both")
+    if not everything and not names:
+        offered = f" ({', '.join(known)})" if known else ""
+        raise click.UsageError(f"name a pipeline{offered}, or pass --all")
+    for name in names:
+        registry.get_pipeline(name)
+    if everything and not known:
+        raise click.UsageError("the module declares no pipelines")
+    wanted = list(known) if everything else list(dict.fromkeys(names))
+    return [known[name].spec for name in registry.order(wanted)]
 
 
 @contextlib.contextmanager

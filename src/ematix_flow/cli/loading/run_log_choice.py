@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import click
@@ -42,12 +44,19 @@ class RunLogOptions:
             return None
         try:
             return from_url(self.address)
-        except (
-            ConnectionFailed,
-            StorageFull,
-        ) as error:  # only outages: an address that can never work is an error
+        except (ConnectionFailed, StorageFull) as error:  # outages; an address that can never work is an error
             output.warn(f"{error.what}; continuing without history")
             return None
+
+    @contextmanager
+    def writing(self, output: Output) -> Iterator[RunLog | None]:
+        """Yield the run log as `for_writing` does, and close it."""
+        run_log = self.for_writing(output)
+        try:
+            yield run_log
+        finally:
+            if run_log is not None:
+                run_log.close()
 
     def for_planning(self) -> RunLog:
         """Return the run log; raise UsageError if it is turned off, because the interval ledger is needed."""
@@ -58,7 +67,7 @@ class RunLogOptions:
     def for_changing(self) -> RunLog:
         """Return the run log for a command that changes it; raise UsageError if it is turned off."""
         if self.off:
-            raise click.UsageError("this is about the run log", ctx=click.get_current_context(silent=True))
+            raise click.UsageError("this is about the run log")
         return from_url(self.address)
 
     def for_reading(self) -> RunLog:

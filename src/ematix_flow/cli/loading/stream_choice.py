@@ -70,7 +70,7 @@ def chosen_stream(name: str | None, module: str | None, config: str | None = Non
             if known
             else f"no streams are declared here: name a module with --module, or a file such as {DEFAULT_FILE}"
         )
-        raise click.UsageError(text, ctx=click.get_current_context(silent=True))
+        raise click.UsageError(text)
     if name not in known:
         where = did_you_mean(name, known) if known else f"say where it is declared: --module, or a file {DEFAULT_FILE}"
         raise UnknownName(f"no stream is called {name!r}", hint=where)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ematix_flow.cli.render.advice import short_run_id
-from ematix_flow.cli.render.cost_lines import format_seconds
+from ematix_flow.cli.render.cost_lines import format_step_seconds
 from ematix_flow.cli.render.figures import RunFigures
 from ematix_flow.cli.render.step_labels import ordered_steps
 from ematix_flow.cli.render.units import format_bytes, format_local_time
@@ -167,13 +167,13 @@ def _durations(before: RunRecord, after: RunRecord, figures: list[NumberDifferen
         return f"{second if took.after is None else first} has not finished"
     change = took.after - took.before
     if abs(change) <= max(_SAME_SECONDS, _SAME_SHARE * took.before):
-        return f"both took about as long: {format_seconds(took.before)} and {format_seconds(took.after)}"
+        return f"both took about as long: {format_step_seconds(took.before)} and {format_step_seconds(took.after)}"
     word = "longer" if change > 0 else "less"
-    sentence = f"{second} took {format_seconds(abs(change))} {word} than {first}"
+    sentence = f"{second} took {format_step_seconds(abs(change))} {word} than {first}"
     steps = [item for item in rest if item.unit == "s" and item.what != "cpu" and item.change is not None]
     largest = max(steps, key=lambda item: (item.change or 0.0) * (1 if change > 0 else -1), default=None)
     if largest is not None and largest.change is not None and largest.change * change > 0:
-        sentence += f", mainly in {largest.what} ({_signed(largest.change, format_seconds)})"
+        sentence += f", mainly in {largest.what} ({_signed(largest.change, format_step_seconds)})"
     return sentence
 
 
@@ -181,7 +181,7 @@ def _format_value(value: float | None, unit: str) -> str:
     if value is None:
         return _UNKNOWN
     if unit == "s":
-        return format_seconds(value)
+        return format_step_seconds(value)
     if unit in ("B", "B/s"):
         return format_bytes(value) + unit[1:]
     return f"{value:,.1f}" if unit == "cores" else f"{value:,.0f}"

@@ -7,8 +7,7 @@ from typing import Any
 
 from ematix_flow.cli.render.explain import explain_duration, format_percent
 from ematix_flow.cli.render.figures import RunFigures
-from ematix_flow.cli.render.report import format_seconds as long_seconds
-from ematix_flow.cli.render.units import format_bytes, format_rate
+from ematix_flow.cli.render.units import format_bytes, format_rate, format_seconds
 
 _MEASURED = {"arrow": "as Arrow batches", "files": "in files"}
 
@@ -64,20 +63,20 @@ def quality_lines(quality: Any) -> Iterator[str]:
             yield f"  {item.get('name')}: {item.get('message')}" + (f" (for example {examples})" if examples else "")
 
 
-def format_seconds(value: float) -> str:
+def format_step_seconds(value: float) -> str:
     """Return a duration with hundredths of a second below 10 s.
 
-    >>> format_seconds(0.042), format_seconds(75.2)
+    >>> format_step_seconds(0.042), format_step_seconds(75.2)
     ('0.04 s', '1 min 15 s')
     """
-    return f"{value:.2f} s" if value < 10 else long_seconds(value)
+    return format_seconds(value, digits=2 if value < 10 else 1)
 
 
 def _steps(figures: RunFigures) -> Iterator[tuple[str, str]]:
     for number, (step, took) in enumerate(figures.steps.items()):
         yield (
             "steps" if number == 0 else "",
-            f"{step:<10}{format_seconds(took):>11}  {format_percent(figures.share(step)):>5}",
+            f"{step:<10}{format_step_seconds(took):>11}  {format_percent(figures.share(step)):>5}",
         )
 
 

@@ -23,10 +23,11 @@ def system_of(connection: object, backend: str) -> str:
     if backend not in FILES or connection is None or isinstance(connection, (list, tuple)):
         return backend
     from ematix_flow.config.resolve import resolve
+    from ematix_flow.declare.connections.lakes import files_format
 
     try:
         resolved = resolve(connection).connection if isinstance(connection, str) else connection
     except FlowError:
         return backend
-    file_format = str(getattr(resolved, "format", "") or backend)
+    file_format = files_format(resolved) or backend
     return _FORMATS.get(file_format, file_format)

@@ -46,6 +46,23 @@ class Output:
         """Write one JSON document to stdout."""
         self._write(json_module.dumps(masked_value(value), indent=2, ensure_ascii=False, default=str))
 
+    def result(self, document: object, text: str) -> None:
+        """Write the document with --json, else the text."""
+        if self.json:
+            self.document(document)
+        else:
+            self.data(text)
+
+    def listing(self, document: object, rows: Sequence[Sequence[str]], *, header: Sequence[str] = (),
+                empty: str = "") -> None:  # fmt: skip
+        """Write the document with --json, else the rows as a table, or a message to stderr where there are none."""
+        if self.json:
+            self.document(document)
+        elif rows:
+            self.table(rows, header=header)
+        else:
+            self.info(empty)
+
     def table(self, rows: Sequence[Sequence[str]], *, header: Sequence[str] = ()) -> None:
         """Write rows in aligned columns."""
         for line in aligned_rows(rows, header=header):
@@ -74,6 +91,15 @@ class Output:
             handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
             root.addHandler(handler)
         root.setLevel(logging.DEBUG)
+
+
+def labelled_lines(facts: Iterable[tuple[str, str]], *, width: int) -> list[str]:
+    """Return a line for each fact that has a text, with its name in a column of this width.
+
+    >>> labelled_lines([("run", "0b6c8a52"), ("error", ""), ("hint", "one\\ntwo")], width=6)
+    ['run   0b6c8a52', 'hint  one\\n      two']
+    """
+    return [f"{name:<{width}}{text}".replace("\n", "\n" + " " * width) for name, text in facts if text]
 
 
 def masked_value(value: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.cli.render.names import system_of
-from ematix_flow.cli.render.units import format_rate
+from ematix_flow.cli.render.units import format_rate, format_seconds
 from ematix_flow.declare.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
@@ -77,20 +77,11 @@ def counts(target: TargetResult) -> str:
     return text
 
 
-def summary(
-    *,
-    succeeded: int,
-    failed: int,
-    skipped: int,
-    engine_seconds: float | None,
-    session: Mapping[str, Any] | None = None,
-) -> str:
+def summary(*, succeeded: int, failed: int, skipped: int, engine_seconds: float | None,
+            session: Mapping[str, Any] | None = None) -> str:  # fmt: skip
     """Return the last line: how many pipelines succeeded, failed and were skipped, the engine and its start time."""
-    parts = [f"{succeeded} ok"]
-    parts += [f"{failed} failed"] if failed else []
-    parts += [f"{skipped} skipped"] if skipped else []
-    parts += [text for text in [_engine(session, engine_seconds)] if text]
-    return " · ".join(parts)
+    parts = [f"{succeeded} ok", f"{failed} failed" if failed else "", f"{skipped} skipped" if skipped else ""]
+    return " · ".join(filter(None, [*parts, _engine(session, engine_seconds)]))
 
 
 def session_of(results: Sequence[Result]) -> Mapping[str, Any] | None:
@@ -113,18 +104,6 @@ def _engine(session: Mapping[str, Any] | None, started: float | None) -> str:
     return f"{text or 'engine'} ({named})" if name else text
 
 
-def format_seconds(value: float) -> str:
-    """Return a duration given in seconds.
-
-    >>> format_seconds(0.123), format_seconds(75)
-    ('0.1 s', '1 min 15 s')
-    """
-    if value < 60:
-        return f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    return f"{minutes} min {rest:02d} s"
-
-
 def widest_name(names: Sequence[str]) -> int:
     """Return the length of the longest name."""
     return max((len(name) for name in names), default=0)
@@ -132,6 +111,7 @@ def widest_name(names: Sequence[str]) -> int:
 
 def title_of(backend_name: str) -> str:
     """Return the display name of a backend."""
-    from ematix_flow.backends.catalog import all_backends
+    from ematix_flow.backends.catalog import backend_named
 
-    return next((backend.title for backend in all_backends() if backend.name == backend_name), backend_name)
+    backend = backend_named(backend_name)
+    return backend.title if backend is not None else backend_name

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-_ORDER = ("function", "plan", "start", "ensure", "read", "stage", "check", "publish", "settle", "transform")
+from ematix_flow.foundation.steps import RUN_STEPS
+
+_ORDER = ("function", *(step.name for step in RUN_STEPS))
 _DOING = {
+    **{step.name: step.label for step in RUN_STEPS},
     "function": "running the function",
-    "plan": "planning",
-    "start": "starting Spark",
-    "ensure": "preparing the table",
-    "read": "reading",
-    "stage": "loading",
-    "check": "checking the rows",
-    "publish": "publishing",
-    "settle": "writing the history",
     "windows": "loading windows",
     "stream": "streaming",
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any
 
 from ematix_flow.cli.render.output import Output
@@ -30,9 +29,7 @@ class StreamProgress:
             self._open.enter_context(self._live)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.close()
 
     def __call__(self, progress: Mapping[str, Any]) -> None:

@@ -42,9 +42,16 @@ def format_duration(milliseconds: int | None) -> str:
     >>> format_duration(1500), format_duration(75_000), format_duration(None)
     ('1.5 s', '1 min 15 s', '-')
     """
-    if milliseconds is None:
-        return "-"
-    if milliseconds < 60_000:
-        return f"{milliseconds / 1000:.1f} s"
-    minutes, rest = divmod(round(milliseconds / 1000), 60)
+    return "-" if milliseconds is None else format_seconds(milliseconds / 1000)
+
+
+def format_seconds(value: float, *, digits: int = 1) -> str:
+    """Return a duration given in seconds, below a minute with so many digits after the point.
+
+    >>> format_seconds(0.123), format_seconds(75)
+    ('0.1 s', '1 min 15 s')
+    """
+    if value < 60:
+        return f"{value:.{digits}f} s"
+    minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest:02d} s"

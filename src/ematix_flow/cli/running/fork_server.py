@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ematix_flow.backends.catalog import all_backends
 from ematix_flow.cli.main import run_here
 from ematix_flow.cli.running.fork_client import receive_message, receive_message_with_files, send_message
 from ematix_flow.foundation.warm_engine import build_identity
@@ -29,9 +30,7 @@ _IMPORTED = (
     "pyarrow.compute", "pyarrow.parquet", "pandas", "sqlglot", "psycopg", "adbc_driver_postgresql.dbapi",
     "pyspark.sql.connect.session", "pyspark.sql.connect.functions", "pyspark.sql.types",
     "ematix_flow.engine.batch.pipeline_run", "ematix_flow.engine.batch.preview", "ematix_flow.observe.observers",
-    "ematix_flow.backends.postgres", "ematix_flow.backends.mysql", "ematix_flow.backends.sqlite",
-    "ematix_flow.backends.duckdb", "ematix_flow.backends.delta", "ematix_flow.backends.files",
-    "ematix_flow.cli.commands.run.run", "ematix_flow.cli.commands.build.preview", "ematix_flow.cli.commands.run.run_due",
+    "ematix_flow.cli.commands.run.run", "ematix_flow.cli.commands.build.inspection", "ematix_flow.cli.commands.run.run_due",
 )  # fmt: skip
 _LOOK = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
@@ -43,6 +42,8 @@ def main(words: list[str]) -> int:
     for name in _IMPORTED:
         with suppress(Exception):  # a package that is not installed is not needed
             importlib.import_module(name)
+    with suppress(Exception):
+        all_backends()
     path, engine = Path(words[0]), int(words[1])
     if os.getppid() != engine:  # the engine ended during the imports: no other process would end this one
         return 0

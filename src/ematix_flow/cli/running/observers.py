@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.cli.render.output import Output
 from ematix_flow.declare.pipeline import PipelineSpec
-from ematix_flow.scheduler.requested_runs import gives_up
 
 if TYPE_CHECKING:
-    from ematix_flow.engine.batch.result import Listener, Result
-    from ematix_flow.observe.observers import Observers
+    from ematix_flow.engine.batch.result import Listener, ProgressEvent, Result
+    from ematix_flow.observe.observers import ObservedRun, Observers
     from ematix_flow.run_log.protocol import RunLog
     from ematix_flow.run_log.records import RunRecord
 
@@ -42,31 +42,43 @@ class ObserverFlags:
     lineage: str | None = None
 
 
+@dataclass(frozen=True)
+class CommandRun:
+    """One run of a command: its listener, its id if one is given, and its observation if there is one."""
+
+    listener: Listener
+    run_id: str | None
+    observed: ObservedRun | None = None
+
+    def ended(self, result: Result) -> Result:
+        """Report a successful end to the observers, and return the result."""
+        if self.observed is not None:
+            self.observed.succeeded(result.to_dict())
+        return result
+
+
 class CommandObservers:
     """The observers of the runs of one command; none unless configured."""
 
     def __init__(self, flags: ObserverFlags, output: Output, run_log: RunLog | None, run_log_option: str) -> None:
         self._observers = _observers(flags, output, run_log, run_log_option) if _is_observing_requested(flags) else None
 
-    def run(self, spec: PipelineSpec, listener: Listener, work: Callable[[Listener, str | None], Result], *,
-            requested: RunRecord | None = None) -> Result:  # fmt: skip
-        """Run `work` under observation; it receives the listener and the run id."""
+    @contextmanager
+    def observing(
+        self, spec: PipelineSpec, listener: Listener, requested: RunRecord | None = None
+    ) -> Iterator[CommandRun]:
+        """Observe the block's run, which uses the listener and the run id of the yielded object and reports its end."""
         run_id, attempt = (requested.run_id, requested.attempt) if requested else (None, 1)
         if self._observers is None:
-            return work(listener, run_id)
+            yield CommandRun(listener, run_id)
+            return
         with self._observers.watching(spec, attempt=attempt, run_id=run_id) as watch:
 
-            def heard(event: object) -> None:
-                watch.listener(event)  # type: ignore[arg-type]
-                listener(event)  # type: ignore[arg-type]
+            def both(event: ProgressEvent) -> None:
+                watch.listener(event)
+                listener(event)
 
-            try:
-                result = work(heard, watch.run_id)
-            except Exception as error:
-                watch.gave_up = gives_up(spec.retry, attempt, error)
-                raise
-            watch.succeeded(result.to_dict())
-        return result
+            yield CommandRun(both, watch.run_id, watch)
 
     def on_scheduler_event(self, kind: str, name: str, record: RunRecord | None = None) -> None:
         """Count a scheduler event in the metrics; alert about a lost run, which cannot report its own failure."""
@@ -109,8 +121,7 @@ def _is_observing_requested(flags: ObserverFlags) -> bool:
         return True
     from ematix_flow.config import files
 
-    documents = [file.data for file in (files.read_project(), files.read_user()) if file is not None]
-    return any(table in data for data in documents for table in _TABLES)
+    return any(table in file.data for file in files.configuration_files() for table in _TABLES)
 
 
 def _is_registered() -> bool:

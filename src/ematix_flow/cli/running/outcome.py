@@ -1,8 +1,8 @@
-"""Execution of several pipelines in order, and their results."""
+"""The order of several pipelines of a command, and their results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,25 @@ class CommandOutcome:
             return exit_codes.OK
         return exit_codes.PARTIAL if self.results else exit_code(self.failed[0].error)
 
+    def runnable(
+        self, specs: Sequence[PipelineSpec], skip: Callable[[SkippedPipeline], None]
+    ) -> Iterator[PipelineSpec]:
+        """Yield the pipelines in turn; those that depend on a failed or skipped one are skipped."""
+        for spec in specs:
+            missing = {item.pipeline: "failed" for item in self.failed}
+            missing |= {item.pipeline: "was skipped" for item in self.skipped}
+            blocked = [name for name in spec.depends_on if name in missing]
+            if not blocked:
+                yield spec
+                continue
+            self.skipped.append(SkippedPipeline(spec.name, ", ".join(f"{name} {missing[name]}" for name in blocked)))
+            skip(self.skipped[-1])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The numbers of pipelines that succeeded, failed and were skipped."""
+        return {"succeeded": len(self.results), "failed": len(self.failed), "skipped": len(self.skipped)}
+
     def to_dict(self) -> dict[str, Any]:
         """Return one dict for JSON; the first failure is at its top level, as in the output of any other command."""
         first = failure_to_dict(self.failed[0].error) if self.failed else {}
@@ -57,32 +76,6 @@ class CommandOutcome:
             "failed": [_failure(item) for item in self.failed],
             "skipped": [{"pipeline": item.pipeline, "reason": item.reason} for item in self.skipped],
         }
-
-
-def run_in_order(
-    specs: Sequence[PipelineSpec],
-    *,
-    attempt: Callable[[PipelineSpec], Result | FailedPipeline],
-    skip: Callable[[SkippedPipeline], None],
-) -> CommandOutcome:
-    """Run each pipeline in turn; skip those that depend on a failed or skipped one."""
-    outcome = CommandOutcome()
-    missing: dict[str, str] = {}
-    for spec in specs:
-        blocked = [name for name in spec.depends_on if name in missing]
-        if blocked:
-            left_out = SkippedPipeline(spec.name, ", ".join(f"{name} {missing[name]}" for name in blocked))
-            missing[spec.name] = "was skipped"
-            outcome.skipped.append(left_out)
-            skip(left_out)
-            continue
-        came = attempt(spec)
-        if isinstance(came, FailedPipeline):
-            missing[spec.name] = "failed"
-            outcome.failed.append(came)
-        else:
-            outcome.results.append(came)
-    return outcome
 
 
 def _failure(item: FailedPipeline) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.cli.running.observers import CommandObservers
 from ematix_flow.declare import registry
-from ematix_flow.scheduler.requested_runs import execute_requested
+from ematix_flow.scheduler.requested_runs import recorded_attempt
 
 if TYPE_CHECKING:
     from ematix_flow.engine.batch.result import ProgressEvent, Result
@@ -33,17 +33,9 @@ def execute_requested_run(
     from ematix_flow.observe.logs import capture_pipeline_logs
 
     spec = registry.get_pipeline(record.pipeline).spec
-    kept = capture_pipeline_logs(record.run_id) if keeps_output else contextlib.nullcontext()
-
-    def work() -> Result:
-        return watchers.run(
-            spec,
-            listener,
-            lambda run_listener, _: pipeline_run.run(
-                spec, run_log=run_log, listener=run_listener, requested=record, terms=terms
-            ),
-            requested=record,
-        )
-
-    with kept:
-        return execute_requested(record, spec, run_log, work, now=now)
+    with (
+        capture_pipeline_logs(record.run_id) if keeps_output else contextlib.nullcontext(),
+        recorded_attempt(record, spec, run_log, now=now),
+        watchers.observing(spec, listener, record) as run,
+    ):
+        return run.ended(pipeline_run.run(spec, run_log=run_log, listener=run.listener, requested=record, terms=terms))

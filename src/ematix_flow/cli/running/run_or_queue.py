@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, TypeVar
 
 import click
@@ -23,17 +24,16 @@ queue_option: Callable[[_F], _F] = click.option(
 
 def run_or_queue(
     ctx: click.Context,
-    run_log: RunLog,
-    requested: RequestedRun,
+    request: Callable[[RunLog], RequestedRun],
     loaded: LoadedModule,
     choice: RunLogOptions,
     *,
     queue: bool,
 ) -> int:
-    """Leave the requested run queued if a scheduler leads or `queue` is set, else run it here; return the exit code."""
+    """Request a run; leave it queued if a scheduler leads or `queue` is set, else run it here; return the exit code."""
     output: Output = ctx.obj
-    leader = leader_of(run_log, loaded.name)
-    run_log.close()
+    with closing(choice.for_changing()) as run_log:
+        requested, leader = request(run_log), leader_of(run_log, loaded.name)
     if not queue and leader is None:
         from ematix_flow.cli.commands.run import run
 
@@ -45,11 +45,7 @@ def run_or_queue(
             or 0
         )
     executor = f"{leader} will carry it out" if leader else "the next scheduler or `flow run-due` carries it out"
-    if output.json:
-        output.document(
-            {"run_id": requested.run_id, "pipeline": requested.pipeline, "status": "requested", "leader": leader}
-        )
-    else:
-        show = f"flow runs show {requested.run_id[:8]}{choice.option}"
-        output.data(f"run {requested.run_id[:8]} of {requested.pipeline} is asked for; {executor}: {show}")
+    document = {"run_id": requested.run_id, "pipeline": requested.pipeline, "status": "requested", "leader": leader}
+    show = f"flow runs show {requested.run_id[:8]}{choice.option}"
+    output.result(document, f"run {requested.run_id[:8]} of {requested.pipeline} is asked for; {executor}: {show}")
     return 0

@@ -1,8 +1,9 @@
-"""Execution of one pipeline for a command: progress during the run, a report at its end."""
+"""The report of a pipeline's run in a command: progress during the run, the result or the failure at its end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,42 +13,52 @@ from ematix_flow.cli.render.advice import interrupted, state_after_failure, sugg
 from ematix_flow.cli.render.output import Output
 from ematix_flow.cli.render.progress import Progress, progress_for
 from ematix_flow.cli.render.step_labels import step_label
-from ematix_flow.cli.running.outcome import FailedPipeline, SkippedPipeline, loaded_targets
+from ematix_flow.cli.running.outcome import CommandOutcome, FailedPipeline, SkippedPipeline, loaded_targets
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.foundation.errors import FlowError
 from ematix_flow.run_log.protocol import RunLog
 
 if TYPE_CHECKING:
-    from ematix_flow.engine.batch.result import ProgressEvent, Result
+    from ematix_flow.engine.batch.result import Result
 
-Work = Callable[[PipelineSpec, Callable[["ProgressEvent"], None]], "Result"]
+
+@dataclass
+class ReportedRun:
+    """One run: the listener for its progress, and its result, which is to be set."""
+
+    listener: Progress
+    result: Result | None = None
 
 
 @dataclass(frozen=True)
-class Runner:
-    """Runs the pipelines of a command and reports their results."""
+class RunReporter:
+    """Reports the runs of a command, and collects their outcome."""
 
-    work: Work
     output: Output
     module: LoadedModule
+    outcome: CommandOutcome
     run_log: RunLog | None = None
     run_log_option: str = ""
     width: int = 0
     loads: bool = True
     """Whether the work changes targets; a dry run does not."""
 
-    def attempt(self, spec: PipelineSpec) -> Result | FailedPipeline:
-        """Run one pipeline; report a failure at once and return it as `FailedPipeline`."""
+    @contextmanager
+    def reporting(self, spec: PipelineSpec) -> Iterator[ReportedRun]:
+        """Show the progress of the block's run, then its result or its failure, which ends here."""
         progress = progress_for(spec.name, self.output)
+        run = ReportedRun(progress)
         try:
             with progress, stdout_to_stderr():
-                result = self.work(spec, progress)
+                yield run
         except KeyboardInterrupt:
             raise failure.Interrupted(interrupted(spec.name, progress.step, loads=self.loads)) from None
         except Exception as error:
-            return self._failed(spec, error, progress)
-        self._print_result(result, spec)
-        return result
+            self.outcome.failed.append(self._failed(spec, error, progress))
+            return
+        if run.result is not None:
+            self.outcome.results.append(run.result)
+            self._print_result(run.result, spec)
 
     def skipped(self, item: SkippedPipeline) -> None:
         """Print that a pipeline was skipped, and why."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ematix_flow.cli.flags import with_options
 from ematix_flow.cli.loading.run_log_choice import RunLogOptions
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.foundation.errors import ConnectionFailed, RunCancelled
@@ -38,7 +39,7 @@ class WorkerOptions:
         from ematix_flow.scheduler.requested_runs import requested_run
 
         if len(specs) != 1:
-            raise click.UsageError("--run-id is one run of one pipeline", ctx=click.get_current_context(silent=True))
+            raise click.UsageError("--run-id is one run of one pipeline")
         if run_log is None:
             raise ConnectionFailed(
                 f"run {self.run_id} cannot be taken: {choice.display()} does not answer", hint="see the warning above"
@@ -57,16 +58,15 @@ def worker_options(function: _F) -> _F:
         terms = LeaseTerms(lease_seconds, heartbeat_interval, claim_token)
         return function(*args, worker=WorkerOptions(run_id, terms), **kwargs)
 
-    for option in (
-        click.option("--heartbeat-interval", type=click.FloatRange(min=0.1), default=40.0, show_default=True,
-                     metavar="SECONDS", help="how often the lease is renewed"),
+    return with_options(  # type: ignore[no-any-return]
+        wrapped,
+        click.option("--run-id", metavar="RUN", help="execute this requested run (for schedulers)"),
+        click.option("--claim-token", metavar="TOKEN", help="the token of a lease that is already held (for schedulers)"),
         click.option("--lease-seconds", type=click.FloatRange(min=1), default=120.0, show_default=True,
                      metavar="SECONDS", help="how long the lease is valid after its last renewal"),
-        click.option("--claim-token", metavar="TOKEN", help="the token of a lease that is already held (for schedulers)"),
-        click.option("--run-id", metavar="RUN", help="execute this requested run (for schedulers)"),
-    ):  # fmt: skip
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[return-value]
+        click.option("--heartbeat-interval", type=click.FloatRange(min=0.1), default=40.0, show_default=True,
+                     metavar="SECONDS", help="how often the lease is renewed"),
+    )  # fmt: skip
 
 
 @contextmanager

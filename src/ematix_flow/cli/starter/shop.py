@@ -56,7 +56,13 @@ def _orders(folder: Path, dice: random.Random) -> list[Path]:
     minutes = sorted(dice.randrange(_MINUTES) for _ in range(ORDERS - 1))
     moments = [_BEGIN + timedelta(minutes=minute) for minute in [*minutes, _MINUTES - 1]]
     rows = [
-        (number, dice.randint(1, CUSTOMERS), moment.isoformat(sep=" "), dice.choice(_STATUSES), _amount(dice))
+        (
+            number,
+            dice.randint(1, CUSTOMERS),
+            moment.isoformat(sep=" "),
+            dice.choice(_STATUSES),
+            f"{dice.randint(300, 40_000) / 100:.2f}",
+        )
         for number, moment in enumerate(moments, start=1)
     ]
     halves = {"2026-01-a.csv": rows[: ORDERS // 2], "2026-01-b.csv": rows[ORDERS // 2 :]}
@@ -66,10 +72,6 @@ def _orders(folder: Path, dice: random.Random) -> list[Path]:
             writer.writerow(("order_id", "customer_id", "ordered_at", "status", "amount"))
             writer.writerows(part)
     return [folder / name for name in halves]
-
-
-def _amount(dice: random.Random) -> str:
-    return f"{dice.randint(300, 40_000) / 100:.2f}"
 
 
 def _reviews(path: Path, dice: random.Random) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -13,7 +13,7 @@ from ematix_flow.declare.connections import urls
 from ematix_flow.foundation import redact, secrets
 from ematix_flow.foundation.errors import ConfigError, DeclarationError, MissingSecret, UnknownKeyword
 from ematix_flow.foundation.location import Location, caller
-from ematix_flow.foundation.names import did_you_mean, nearest_name
+from ematix_flow.foundation.names import did_you_mean, valid_names
 
 _C = TypeVar("_C", bound="Connection")
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -159,10 +159,11 @@ class Connection:
         try:
             filled = dataclasses.replace(self, **values)
         except DeclarationError as error:
+            references = [name for field in self.field_names() for name in secrets.references_in(getattr(self, field))]
             raise ConfigError(
                 f"{error.what} once its references are filled in",
                 where=self.declared_at,
-                hint=f"look at the values of {', '.join(f'${{{name}}}' for name in self._references())}",
+                hint=f"look at the values of {', '.join(f'${{{name}}}' for name in references)}",
             ) from None
         filled = filled.placed(self.declared_at)
         object.__setattr__(filled, "_is_resolved", True)
@@ -182,9 +183,7 @@ class Connection:
         value = getattr(self, field)
         if value in (None, "") or value in valid or secrets.references_in(value):
             return
-        near = nearest_name(str(value), valid)
-        hint = f"did you mean {near!r}? " if near else ""
-        self._wrong(field, "is not one that exists", hint=f"{hint}valid: {', '.join(valid)}")
+        self._wrong(field, "is not one that exists", hint=valid_names(str(value), valid))
 
     def _check_url(self, field: str, schemes: tuple[str, ...]) -> None:
         value = getattr(self, field)
@@ -260,10 +259,6 @@ class Connection:
                 **{"connection": self.name, "field": field, **error.facts},
             ) from None
         return os.path.expanduser(filled) if field in self.rules.paths else filled
-
-    def _references(self) -> Iterator[str]:
-        for field in self.field_names():
-            yield from secrets.references_in(getattr(self, field))
 
     def _remember_secrets(self) -> None:
         for field in self.field_names():

@@ -43,6 +43,25 @@ class BrokerConnection(Connection):
     def _check(self) -> None:
         self._check_registry()
 
+    @property
+    def consumer_group(self) -> str | None:
+        """Return the consumer group that is declared; None for a broker without groups."""
+        return None
+
+    def subject_topic(self, place: str) -> str:
+        """Return the name under which a schema registry stores the schemas of messages to a place."""
+        return place
+
+
+def payload_format(connection: object) -> str | None:
+    """Return the payload format that a broker's connection declares; None for other systems."""
+    return connection.payload_format if isinstance(connection, BrokerConnection) else None
+
+
+def consumer_group(connection: object) -> str | None:
+    """Return the consumer group that a broker's connection declares; None for other systems."""
+    return connection.consumer_group if isinstance(connection, BrokerConnection) else None
+
 
 @dataclass(frozen=True)
 class KafkaConnection(BrokerConnection):
@@ -77,6 +96,10 @@ class KafkaConnection(BrokerConnection):
         paths=("tls_ca_path", "tls_cert_path", "tls_key_path"),
         links=("schema_registry",),
     )
+
+    @property
+    def consumer_group(self) -> str | None:
+        return self.group_id
 
     def _check(self) -> None:
         if self.schema_registry and self.schema_registry_url:
@@ -156,6 +179,9 @@ class KinesisConnection(BrokerConnection):
         choices={"payload_format": _PAYLOADS},
         links=("schema_registry",),
     )
+
+    def subject_topic(self, place: str) -> str:
+        return self.stream_name or place  # the place is a prefix of partition keys
 
     def _check(self) -> None:
         self._check_registry()

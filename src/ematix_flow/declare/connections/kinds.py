@@ -21,10 +21,11 @@ from ematix_flow.declare.connections.lakes import (
     ObjectStoreLocalConnection,
     ObjectStoreS3Connection,
 )
+from ematix_flow.declare.connections.outside import outside_backends, outside_class
 from ematix_flow.declare.connections.registries import GlueSchemaRegistryConnection, SchemaRegistryConnection
 from ematix_flow.declare.connections.warehouses import BigQueryConnection, RedshiftConnection, SnowflakeConnection
 from ematix_flow.foundation.errors import UnknownKeyword
-from ematix_flow.foundation.names import nearest_name
+from ematix_flow.foundation.names import valid_names
 
 KINDS: dict[str, type[Connection]] = {
     kind.kind: kind
@@ -54,6 +55,7 @@ def class_of(kind: object) -> type[Connection]:
     """Return the class of a kind; raise an UnknownKeyword with the nearest name for any other text."""
     if isinstance(kind, str) and kind in KINDS:
         return KINDS[kind]
-    near = nearest_name(kind, KINDS) if isinstance(kind, str) else None
-    suggestion = f"did you mean {near!r}? " if near else ""
-    raise UnknownKeyword(f"there is no connection kind {kind!r}", hint=f"{suggestion}valid: {', '.join(sorted(KINDS))}")
+    if isinstance(kind, str) and kind in outside_backends():
+        return outside_class(kind)
+    valid = sorted({*KINDS, *outside_backends()})
+    raise UnknownKeyword(f"there is no connection kind {kind!r}", hint=valid_names(kind, valid))

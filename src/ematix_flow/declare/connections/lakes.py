@@ -46,6 +46,17 @@ def format_from_path(path: str) -> str | None:
     return _EXTENSIONS.get(name.suffix)
 
 
+class FilesConnection(Connection):
+    """Folders of files of one format. Not a dataclass, so that each kind has the field in its own order."""
+
+    format: str
+
+
+def files_format(connection: object) -> str | None:
+    """Return the format of a connection to files; None for other systems."""
+    return connection.format if isinstance(connection, FilesConnection) else None
+
+
 @dataclass(frozen=True)
 class DeltaLocalConnection(Connection):
     """Delta tables in folders below `path`."""
@@ -65,7 +76,7 @@ class DeltaLocalConnection(Connection):
 
 
 @dataclass(frozen=True)
-class ObjectStoreLocalConnection(Connection):
+class ObjectStoreLocalConnection(FilesConnection):
     """Folders of Parquet, CSV, ORC or JSON-lines files below `path`."""
 
     path: str = ""
@@ -122,7 +133,7 @@ class DeltaS3Connection(BucketConnection):
 
 
 @dataclass(frozen=True)
-class ObjectStoreS3Connection(BucketConnection):
+class ObjectStoreS3Connection(BucketConnection, FilesConnection):
     """Folders of Parquet, CSV, ORC or JSON-lines files in a bucket."""
 
     format: str = ""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
 
+from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.names import did_you_mean, nearest_name
 from ematix_flow.foundation.redact import MASK
 from ematix_flow.foundation.secrets import look_up_secret, references_in, substitute
 
@@ -43,6 +45,13 @@ def scheme_of(url: str) -> str:
     return match[1].lower() if match else ""
 
 
+def scheme_hint(scheme: str, schemes: Sequence[str], *, use: str | None = None) -> str:
+    """Return a hint for an unknown scheme: the similar one, and all of them or the text of `use`."""
+    near = nearest_name(scheme, schemes) if scheme else None
+    suggestion = f"did you mean {near}://? " if near and near != scheme else ""
+    return f"{suggestion}use {use or 'one of ' + ', '.join(f'{name}://' for name in schemes)}"
+
+
 def rest_of(url: str) -> tuple[str, dict[str, str]]:
     """Return the decoded text after `scheme://` and the parameters, for URLs that are paths, not servers."""
     match = _SCHEME.match(url)
@@ -73,6 +82,12 @@ def split(url: str) -> Url:
         path=_restore_references(unquote(path if slash == "/" else ""), hide),
         params=_params(query if slash == "/" else tail, hide),
     )
+
+
+def refuse_parameters(url: Url, known: Sequence[str], *, of: str) -> None:
+    """Raise ConfigError, with the nearest name, if the URL has another parameter."""
+    for name in sorted(set(url.params) - set(known)):
+        raise ConfigError(f"{of} has no parameter {name!r}", hint=did_you_mean(name, known))
 
 
 def join(url: Url, *, scheme: str | None = None, password: str | None = None, literal: bool = False) -> str:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ematix_flow.declare.connections import urls
 from ematix_flow.declare.connections.base import Connection, FieldRules
+
+
+def _resolved(field: str) -> Callable[[Any], str]:
+    """Return the method `resolved_<field>`, which returns the field with its references expanded."""
+
+    def method(self: Connection) -> str:
+        return str(getattr(self.resolved(), field))
+
+    method.__name__, method.__doc__ = f"resolved_{field}", f"Return {field} with its references expanded."
+    return method
 
 
 @dataclass(frozen=True)
@@ -32,21 +43,8 @@ class SnowflakeConnection(Connection):
         if not self.password and not self.private_key:
             self._wrong("password", "is required (or private_key)")
 
-    def resolved_account(self) -> str:
-        """Return the account with its references expanded."""
-        return self.resolved().account
-
-    def resolved_user(self) -> str:
-        """Return the user with its references expanded."""
-        return self.resolved().user
-
-    def resolved_password(self) -> str:
-        """Return the password with its references expanded."""
-        return self.resolved().password
-
-    def resolved_private_key(self) -> str:
-        """Return the private key with its references expanded."""
-        return self.resolved().private_key
+    resolved_account, resolved_user = _resolved("account"), _resolved("user")
+    resolved_password, resolved_private_key = _resolved("password"), _resolved("private_key")
 
 
 @dataclass(frozen=True)
@@ -69,17 +67,8 @@ class BigQueryConnection(Connection):
     def label(self) -> str:
         return f"bigquery:{self.project}.{self.dataset}"
 
-    def resolved_project(self) -> str:
-        """Return the project with its references expanded."""
-        return self.resolved().project
-
-    def resolved_dataset(self) -> str:
-        """Return the dataset with its references expanded."""
-        return self.resolved().dataset
-
-    def resolved_credentials_path(self) -> str:
-        """Return the path of the credentials file with its references expanded."""
-        return self.resolved().credentials_path
+    resolved_project, resolved_dataset = _resolved("project"), _resolved("dataset")
+    resolved_credentials_path = _resolved("credentials_path")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from functools import lru_cache
 from ematix_flow.foundation.errors import DeclarationError
 
 TOKENS = ("YYYY", "MM", "DD", "HH24", "MI", "SS", "MS", "US", "OF")
-DATE_TOKENS = ("YYYY", "MM", "DD")
 VARIABLE_WIDTH = ("MS", "US", "OF")
 _NEEDS = {"MM": ("YYYY",), "DD": ("MM",), "MI": ("HH24",), "SS": ("MI",), "MS": ("SS",), "US": ("SS",), "OF": ("HH24",)}
 _BARE_LETTERS = "TZ"

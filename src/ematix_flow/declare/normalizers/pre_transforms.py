@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ematix_flow.declare.normalizers import validation as checks
+from ematix_flow.declare.normalizers.normalizers import DeclaredStep
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.signatures import at_callers_line
 
@@ -15,10 +16,9 @@ class NotATransform(DeclarationError, TypeError):
     """Raised for a value in transforms_pre that is no transform."""
 
 
-class PreTransform:
-    """A step over the normalized rows; `pre_transform` is the name of the function that creates it."""
+class PreTransform(DeclaredStep):
+    """A step over the normalized rows."""
 
-    pre_transform: ClassVar[str]
     wrapped: ClassVar[Callable[[PreTransform, str], str]]
     """The renderer for PostgreSQL, which `ematix_flow.normalize` sets when it is imported."""
 
@@ -27,11 +27,11 @@ class PreTransform:
         return PreTransform.wrapped(self, inner)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DeduplicateBy(PreTransform):
-    """Keeps one row for each key: the first by `order_by`."""
+    """Keep one row for each key: the first by `order_by`."""
 
-    pre_transform = "deduplicate_by"
+    call = "deduplicate_by"
     keys: tuple[str, ...]
     order_by: str | None = None
 
@@ -42,37 +42,42 @@ class DeduplicateBy(PreTransform):
         return f"deduplicate_by({', '.join(shown)})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FilterWhere(PreTransform):
-    """Keeps the rows for which a condition is true."""
+    """Keep the rows for which the SQL condition is true; it refers to the normalized columns."""
 
-    pre_transform = "filter_where"
+    call = "filter_where"
     expr: str
 
-    def __repr__(self) -> str:
-        return f"filter_where({self.expr!r})"
+    def _check(self) -> None:
+        checks.require_sql(self.expr, of="filter_where")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Limit(PreTransform):
-    """Keeps at most `n` rows."""
+    """Keep at most `n` rows."""
 
-    pre_transform = "limit"
+    call = "limit"
     n: int
 
-    def __repr__(self) -> str:
-        return f"limit({self.n})"
+    def _check(self) -> None:
+        checks.require_integer(self.n, of="limit", low=0, high=2**31 - 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SamplePct(PreTransform):
-    """Keeps each row with probability `p`."""
+    """Keep each row with probability `p`, from 0 to 1."""
 
-    pre_transform = "sample_pct"
+    call = "sample_pct"
     p: float
 
-    def __repr__(self) -> str:
-        return f"sample_pct({self.p!r})"
+    def _check(self) -> None:
+        if isinstance(self.p, bool) or not isinstance(self.p, (int, float)) or not 0 <= self.p <= 1:
+            raise DeclarationError(f"sample_pct takes a number from 0 to 1, not {self.p!r}", hint="0.1 keeps a tenth")
+        self._set(p=float(self.p))
+
+
+filter_where, limit, sample_pct = FilterWhere, Limit, SamplePct
 
 
 @at_callers_line
@@ -95,28 +100,6 @@ def deduplicate_by(
     if order_by is not None:
         checks.require_sql(order_by, of="deduplicate_by(order_by=…)")
     return DeduplicateBy(wanted, order_by)
-
-
-@at_callers_line
-def filter_where(expr: str) -> FilterWhere:
-    """Keep the rows for which the SQL condition is true; it refers to the normalized columns."""
-    checks.require_sql(expr, of="filter_where")
-    return FilterWhere(expr)
-
-
-@at_callers_line
-def limit(n: int) -> Limit:
-    """Keep at most `n` rows."""
-    checks.require_integer(n, of="limit", low=0, high=2**31 - 1)
-    return Limit(n)
-
-
-@at_callers_line
-def sample_pct(p: float) -> SamplePct:
-    """Keep each row with probability `p`, from 0 to 1."""
-    if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
-        raise DeclarationError(f"sample_pct takes a number from 0 to 1, not {p!r}", hint="0.1 keeps a tenth")
-    return SamplePct(float(p))
 
 
 def is_pipeline_transform(obj: object) -> bool:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from ematix_flow.declare.normalizers.patterns import Pattern
 from ematix_flow.foundation.errors import DeclarationError
@@ -27,32 +27,35 @@ class _Placed:
 
 
 @dataclass(frozen=True)
-class NotNull(_Placed):
-    """A check that no row has NULL in the column."""
+class _ColumnCheck(_Placed):
+    """The base of checks of the values of one column."""
 
     column: str
+    rule: ClassVar[str]
 
     @property
     def name(self) -> str:
         """The check's name in reports."""
-        return f"{self.column}.not_null"
+        return f"{self.column}.{self.rule}"
+
+
+@dataclass(frozen=True)
+class NotNull(_ColumnCheck):
+    """A check that no row has NULL in the column."""
+
+    rule = "not_null"
 
     def __str__(self) -> str:
         return f"{self.column} is not NULL"
 
 
 @dataclass(frozen=True)
-class Between(_Placed):
+class Between(_ColumnCheck):
     """A check that every value lies between two inclusive bounds; None leaves a side open, and NULL passes."""
 
-    column: str
     low: Bound | None
     high: Bound | None
-
-    @property
-    def name(self) -> str:
-        """The check's name in reports."""
-        return f"{self.column}.between"
+    rule = "between"
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
@@ -62,32 +65,22 @@ class Between(_Placed):
 
 
 @dataclass(frozen=True)
-class Matches(_Placed):
+class Matches(_ColumnCheck):
     """A check that the pattern is found in every text; `^` and `$` anchor it to the ends, and NULL passes."""
 
-    column: str
     pattern: Pattern
-
-    @property
-    def name(self) -> str:
-        """The check's name in reports."""
-        return f"{self.column}.regex"
+    rule = "regex"
 
     def __str__(self) -> str:
         return f"{self.column} matches {self.pattern.source!r}"
 
 
 @dataclass(frozen=True)
-class OneOf(_Placed):
+class OneOf(_ColumnCheck):
     """A check that every value is in the list; NULL passes."""
 
-    column: str
     values: tuple[str | int, ...]
-
-    @property
-    def name(self) -> str:
-        """The check's name in reports."""
-        return f"{self.column}.enum"
+    rule = "enum"
 
     def __str__(self) -> str:
         return f"{self.column} is one of {', '.join(map(repr, self.values))}"

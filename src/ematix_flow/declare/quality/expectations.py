@@ -7,7 +7,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,7 +26,8 @@ from ematix_flow.declare.quality.checks import (
 )
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import ColumnType
-from ematix_flow.foundation.errors import DeclarationError, FlowError, MissingColumn
+from ematix_flow.foundation.clock import in_utc
+from ematix_flow.foundation.errors import DeclarationError, FlowError, MissingColumn, check_choice, located
 from ematix_flow.foundation.location import Location, caller, is_ours
 from ematix_flow.foundation.names import did_you_mean
 
@@ -167,10 +168,8 @@ class ColumnTester:
             raise _not_for("regex", "texts", self._name, self._type, where)
         if not isinstance(pattern, str):
             raise ExpectationError(f"{self._name}.regex takes a pattern, not {pattern!r}", where=where)
-        try:
+        with located(where):
             parsed = parse_pattern(pattern, may_match_empty=True)
-        except DeclarationError as exc:
-            raise exc.at(where) from None
         if parsed.looks_around:
             raise ExpectationError(
                 f"the pattern {pattern!r} cannot be used: not every engine can look around",
@@ -203,20 +202,13 @@ class ColumnTester:
 
 def quality_from(options: PipelineOptions) -> QualitySpec:
     """Return a pipeline's quality keywords, checked."""
-    policy = options.on_quality_failure
-    if policy not in POLICIES:
-        raise DeclarationError(f"on_quality_failure={policy!r} is not known", hint='use "warn" or "fail"')
+    check_choice("on_quality_failure", options.on_quality_failure, POLICIES)
     sla = None if options.freshness_sla is None else parse_duration(options.freshness_sla)
     if sla is not None and not sla:
         raise DeclarationError("freshness_sla=0 would always be breached", hint='for example freshness_sla="24h"')
     if options.freshness_column is not None and sla is None:
         raise DeclarationError("freshness_column needs freshness_sla", hint='for example freshness_sla="24h"')
-    return QualitySpec(policy, bool(options.alert_on_quality_warn), sla, options.freshness_column)
-
-
-def checks_for(table: TableSpec, options: PipelineOptions, where: Location | None) -> tuple[Check, ...]:
-    """Return the checks of one target: those of the user's function, and the freshness of its column."""
-    return checks_of(table, options.expectations, options.freshness_column, options.freshness_sla, where)
+    return QualitySpec(options.on_quality_failure, bool(options.alert_on_quality_warn), sla, options.freshness_column)
 
 
 def checks_of(table: TableSpec, expectations: Any, freshness_column: str | None,
@@ -296,10 +288,8 @@ def freshness_check(
     """Return the check of a column's newest value."""
     if kind.kind not in (*_MOMENTS, "date"):
         raise _not_for("freshness", "dates and timestamps", column, kind, where)
-    try:
+    with located(where):
         return Fresh(column, parse_duration(within), where=where)
-    except DeclarationError as exc:
-        raise exc.at(where) from None
 
 
 def parse_bound(column: str, kind: ColumnType, value: Any, where: Location | None) -> Any:
@@ -365,6 +355,4 @@ def _moment(value: Any) -> datetime | None:
         return None
     if isinstance(parsed, date) and not isinstance(parsed, datetime):
         parsed = datetime(parsed.year, parsed.month, parsed.day)
-    if not isinstance(parsed, datetime):
-        return None
-    return parsed.replace(tzinfo=timezone.utc) if parsed.tzinfo is None else parsed.astimezone(timezone.utc)
+    return in_utc(parsed) if isinstance(parsed, datetime) else None

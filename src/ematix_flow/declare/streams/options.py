@@ -26,7 +26,7 @@ from ematix_flow.declare.streams.spec import (
     StreamSpec,
 )
 from ematix_flow.declare.streams.targets import declared_targets, in_list_position, stream_targets
-from ematix_flow.foundation.errors import DeclarationError, FlowError, UnknownKeyword, WrongType
+from ematix_flow.foundation.errors import DeclarationError, UnknownKeyword, WrongType, located
 from ematix_flow.foundation.location import Location
 from ematix_flow.foundation.names import nearest_name
 
@@ -120,11 +120,8 @@ class StreamOptions:
 
 def stream_from(options: StreamOptions, where: Location | None) -> StreamSpec:
     """Build and check the declaration."""
-    try:
+    with located(where):
         return _build(options, where)
-    except FlowError as exc:
-        exc.at(where)
-        raise
 
 
 def declared_sources(options: StreamOptions) -> tuple[Source, ...]:

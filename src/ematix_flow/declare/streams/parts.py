@@ -11,9 +11,9 @@ from ematix_flow.declare.connections import Connection
 from ematix_flow.declare.streams.placement import NOT_TABLES, kind_of
 from ematix_flow.foundation import redact
 from ematix_flow.foundation.errors import DeclarationError
-from ematix_flow.foundation.location import caller
-from ematix_flow.foundation.names import nearest_name
+from ematix_flow.foundation.names import valid_names
 from ematix_flow.foundation.secrets import references_in
+from ematix_flow.foundation.signatures import at_callers_line
 
 AGGREGATIONS = ("count", "count_col", "sum", "min", "max", "avg", "first", "last", "count_distinct")
 COUNTING = ("approximate", "exact")
@@ -29,12 +29,9 @@ _OLD_INNER = "stream_stream_join"
 class StreamPart:
     """The base of all parts: each checks its fields when it is created, and its errors have the user's line."""
 
+    @at_callers_line
     def __post_init__(self) -> None:
-        try:
-            self._check()
-        except DeclarationError as error:
-            error.at(caller())
-            raise
+        self._check()
 
     def _check(self) -> None:
         """Check the fields of the part."""
@@ -45,9 +42,7 @@ class StreamPart:
     def _check_choice(self, field: str, valid: Sequence[str]) -> None:
         value = getattr(self, field)
         if value not in valid:
-            near = nearest_name(value, valid) if isinstance(value, str) else None
-            hint = f"did you mean {near!r}? " if near else ""
-            self._wrong(field, f"does not take {value!r}", hint=f"{hint}valid: {', '.join(valid)}")
+            self._wrong(field, f"does not take {value!r}", hint=valid_names(value, valid))
 
     def _check_integers(self, *fields: str, least: int | None = None) -> None:
         """Check that the fields that are set are integers of at least `least`."""

@@ -14,7 +14,7 @@ from ematix_flow.declare.streams.parts import Lookup
 from ematix_flow.declare.streams.placement import BROKERS, DELTA, FILES, QUEUES, kind_of
 from ematix_flow.declare.streams.spec import DLQ, EXACTLY_ONCE, BadRows, BrokerTarget, StreamTarget
 from ematix_flow.declare.udfs import functions_of
-from ematix_flow.foundation.errors import DeclarationError, WrongType
+from ematix_flow.foundation.errors import DeclarationError, WrongType, check_choice
 from ematix_flow.foundation.location import Location
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.foundation.secrets import references_in
@@ -53,11 +53,10 @@ def stream_name(name: Any) -> str:
 def choice_option(options: StreamOptions, keyword: str, valid: Sequence[str]) -> str | None:
     """Return one of the valid texts, or None if the keyword is not set."""
     value = getattr(options, keyword)
-    if value is not None and value not in valid:
-        raise DeclarationError(
-            f"{keyword}={value!r} is not known", hint=did_you_mean(str(value), valid), keyword=keyword
-        )
-    return value if value is None else str(value)
+    if value is None:
+        return None
+    check_choice(keyword, value, valid, keyword=keyword)
+    return str(value)
 
 
 @overload

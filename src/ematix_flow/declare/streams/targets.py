@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.endpoints import Target
-from ematix_flow.declare.loads import MODES, LoadSpec, UnknownMode, load_for
+from ematix_flow.declare.loads import LoadSpec, check_mode, load_for
 from ematix_flow.declare.pipeline import PipelineOptions, as_tuple
 from ematix_flow.declare.streams.placement import (
     BROKER_PLACES,
@@ -24,7 +24,6 @@ from ematix_flow.declare.streams.spec import BrokerTarget, StreamTarget, TableTa
 from ematix_flow.declare.table import ManagedTable
 from ematix_flow.foundation.errors import DeclarationError, WrongType
 from ematix_flow.foundation.location import Location
-from ematix_flow.foundation.names import did_you_mean
 
 if TYPE_CHECKING:
     from ematix_flow.declare.streams.options import StreamOptions
@@ -230,8 +229,7 @@ def _place_of(declared: Target, load: LoadSpec | None) -> tuple[str, str]:
 
 def _mode(declared: Target, options: StreamOptions) -> str:
     mode = declared.mode or options.mode or ("merge" if options.cdc is not None else "append")
-    if mode not in MODES:
-        raise UnknownMode(f"mode={mode!r} is not known", hint=did_you_mean(str(mode), MODES), keyword="mode")
+    check_mode(mode)
     if mode == "truncate":
         raise DeclarationError(
             "a stream does not truncate: every batch would throw away the one before",

@@ -1,9 +1,9 @@
-"""The context of a run before it starts: resolved connections, backends and target shapes."""
+"""The context of a run: resolved connections, backends, target shapes, and the Spark session, started on first use."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from ematix_flow.config.spark import spark_config
 from ematix_flow.contract.backend import Backend, BatchSink, DdlPlanner
 from ematix_flow.contract.shape import TargetShape, shape_of
 from ematix_flow.dataplane import parquet_stage
-from ematix_flow.declare.engine import SAIL
+from ematix_flow.declare.engine import DISTRIBUTED, SAIL, EngineOptions
 from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.pipeline import PipelineSpec, as_tuple
 from ematix_flow.engine.batch.source import source_connection
@@ -24,12 +24,17 @@ from ematix_flow.engine.sail import sail_server
 from ematix_flow.engine.session import session, spark_settings
 from ematix_flow.engine.session.engine_choice import choose_engine
 from ematix_flow.engine.session.spark_settings import Setting
-from ematix_flow.foundation.errors import FlowError, PlanError, Unsupported
+from ematix_flow.foundation.errors import ConfigError, FlowError, PlanError, Unsupported
+from ematix_flow.foundation.redact import mask
 from ematix_flow.planning.lanes import is_small
 from ematix_flow.storage.paths import holds_few_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+PARALLELISM_VARIABLE = "EMATIX_FLOW_PARALLELISM"
+USUAL_PARALLELISM = 8
 
 
 class PlainFunction(PlanError, TypeError):
@@ -49,39 +54,44 @@ class TargetContext:
 
 
 @dataclass
-class RunContext:
-    """One run: its targets, its source backends, and the resources to close at its end."""
+class RunSession:
+    """The session of a run; what is known about the work when it is first needed decides how it is started."""
 
     spec: PipelineSpec
-    loads: tuple[TargetContext, ...]
+    targets: tuple[TargetContext, ...]
     source: Any
+    """The connection of the source."""
     source_backend: Backend
-    others: tuple[Backend, ...] = ()
+    """The backend of the declared source."""
+    others: tuple[Backend, ...]
+    """Further backends that the run reads from."""
+    clock: StepClock
     joined: tuple[Any, ...] = ()
     """Connections of additional systems that a statement reads from."""
-    open_until: ExitStack = field(default_factory=ExitStack)
     rows: int | None = None
     """The number of rows that the source reports."""
     is_little: bool = False
     """Whether the tables of the query are small; used where their rows are not counted."""
     in_arrow: bool = False
     """Whether the only target's rows pass only through the Python part of tasks, so that the JVM has little work."""
-    stream: str = ""
-    """The loaded window, as written in commit tokens; empty for a load without one."""
-    read_once: bool = False
-    """Whether a target of a fan-out needs the rows outside the database, so that all targets share one read."""
-    clock: StepClock = field(default_factory=StepClock)
 
-    def spark(self) -> SparkSession:
+    def add_systems(self, connections: Sequence[Any]) -> None:
+        """Add systems that a statement joins."""
+        self.others += tuple(backend_for(connection) for connection in connections)
+        self.joined += tuple(connections)
+
+    def start(self) -> SparkSession:
         """Return the session, started on first use with the jars of all backends involved."""
-        used = (self.source_backend, *self.others, *(item.backend for item in self.loads))
+        used = (self.source_backend, *self.others, *(item.backend for item in self.targets))
         needed = {jar for backend in used for jar in backend.jars}
         with self.clock.starting():
             self.clock.session = session.spark_session(
                 needed,
                 is_small=self._is_small,
                 engine=self.spec.engine,
-                tasks=lambda: task_requirements((self.source, *self.joined), [item.connection for item in self.loads]),
+                tasks=lambda: task_requirements(
+                    (self.source, *self.joined), [item.connection for item in self.targets]
+                ),
                 report=self.clock.on_start_message,
                 is_in_use=self.clock.session is not None,
             )
@@ -95,7 +105,7 @@ class RunContext:
         While the number of rows is unknown, the sizes of the files decide.
         """
         sources = self.source_backend.tasks_reading.folders(self.source)
-        if self.in_arrow and not self.spec.transforms_post and not any(item.load.checks for item in self.loads):
+        if self.in_arrow and not self.spec.transforms_post and not any(item.load.checks for item in self.targets):
             is_little = True
         elif self.rows is not None:
             is_little = is_small(self.rows)
@@ -103,7 +113,7 @@ class RunContext:
             is_little = self.is_little or (
                 bool(sources) and len(as_tuple(self.spec.source_connection)) == 1 and all(map(holds_few_bytes, sources))
             )
-        compared = [item for item in self.loads if item.load.strategy.mode not in ("append", "truncate")]
+        compared = [item for item in self.targets if item.load.strategy.mode not in ("append", "truncate")]
         folders = [folder for item in compared for folder in item.backend.tasks_writing.folders(item.connection)]
         return is_little and all(map(holds_few_bytes, folders))
 
@@ -114,21 +124,45 @@ class RunContext:
         cores = (os.cpu_count() or 2) if is_local else session.cluster_cores(self.spec.engine)
         return spark_settings.run_settings(self.rows, cores=cores) if cores else []
 
+
+@dataclass(frozen=True)
+class RunContext:
+    """One run: its targets, its session, its clock, and the resources to close at its end."""
+
+    spec: PipelineSpec
+    loads: tuple[TargetContext, ...]
+    session: RunSession
+    clock: StepClock
+    open_until: ExitStack = field(default_factory=ExitStack)
+
+    def spark(self) -> SparkSession:
+        """Return the session, started on first use."""
+        return self.session.start()
+
+    def close(self) -> None:
+        """Close the run's resources; errors are only logged, because the run's outcome is already known."""
+        try:
+            self.open_until.close()
+        except Exception as exc:  # for example a lost server or a stopped session
+            import logging
+
+            logging.getLogger(__name__).debug("closing: %s", mask(str(exc)))
+
     @property
     def is_one_database(self) -> bool:
         """Return whether the rows can stay inside their database, so that no engine is needed."""
-        backend = backend_for(self.source)
+        backend = backend_for(self.session.source)
         if backend.identity is None or any(load.backend is not backend for load in self.loads):
             return False
-        source = backend.identity(self.source)
+        source = backend.identity(self.session.source)
         return all(backend.identity(load.connection) == source for load in self.loads)
 
 
-def open_context(spec: PipelineSpec) -> RunContext:
+def open_context(spec: PipelineSpec, clock: StepClock | None = None) -> RunContext:
     """Return the context of a run; raise FlowError for what its systems do not support."""
     if not spec.loads:
         raise PlainFunction(
-            f"{spec.name} is a plain function: there is no plan to show or rehearse",
+            f"{spec.name} is a plain function: there is no plan to show, and no dry run",
             where=spec.where,
             hint="run it, or declare the load with @ematix.pipeline",
         )
@@ -144,7 +178,8 @@ def open_context(spec: PipelineSpec) -> RunContext:
     except FlowError as exc:
         exc.at(spec.where)
         raise
-    return RunContext(spec, loads, source, source_backend, tuple(others))
+    clock = clock or StepClock(spec.name)
+    return RunContext(spec, loads, RunSession(spec, loads, source, source_backend, tuple(others), clock), clock)
 
 
 def _sources(spec: PipelineSpec, first: Any) -> list[Any]:
@@ -179,3 +214,28 @@ def announce_pipelines(specs: Sequence[PipelineSpec]) -> None:
         for named in (*as_tuple(spec.source_connection), *(load.connection for load in spec.loads)):
             with suppress(FlowError):  # raised when that pipeline runs
                 session.announce_jars(backend_for(resolve(named).connection).jars, one_pipeline=len(specs) == 1)
+
+
+def parallelism(options: EngineOptions | None = None, *, start: Callable[[], object] | None = None) -> int:
+    """Return the number of parallel read tasks, one per core; on a cluster `start` may be called to count its cores."""
+    own = os.environ.get(PARALLELISM_VARIABLE, "").strip()
+    if own:
+        if not own.isdigit() or int(own) < 1:
+            raise ConfigError(f"{PARALLELISM_VARIABLE}={own} is not a number of tasks", hint="give a whole number")
+        return int(own)
+    choice = choose_engine(options)
+    if choice.engine != DISTRIBUTED:
+        return os.cpu_count() or 2
+    known = session.cluster_cores(options) or _requested_cores(choice.settings)
+    if known is None and start is not None:
+        start()
+        known = session.cluster_cores(options)
+    return known or USUAL_PARALLELISM
+
+
+def _requested_cores(settings: Mapping[str, str]) -> int | None:
+    most = settings.get("spark.cores.max", "")
+    if most.isdigit():
+        return int(most)
+    executors, each = settings.get("spark.executor.instances", ""), settings.get("spark.executor.cores", "1")
+    return int(executors) * int(each) if executors.isdigit() and each.isdigit() else None

@@ -14,9 +14,9 @@ from ematix_flow.engine import warm
 from ematix_flow.engine.batch.result import Listener, RunCost
 from ematix_flow.engine.batch.step_clock import START, StepClock, ignore_events
 from ematix_flow.engine.session import spark_settings
+from ematix_flow.foundation.packages import __version__
 from ematix_flow.foundation.processes import cpu_seconds
 from ematix_flow.foundation.redact import MASK, is_secret_name, mask
-from ematix_flow.foundation.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,372 +1,331 @@
-"""The execution of a batch run: ensure, open, read, stage, publish, settle."""
+"""The execution of a planned run: opens every target, reads the source, then stages and publishes target by target."""
 
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from ematix_flow.contract.ddl import CreateTable
-from ematix_flow.contract.read import ReadPlan
-from ematix_flow.contract.write import Counts, Stage, WriteJob, WriteResult, WriteSession
+from ematix_flow.contract.write import Counts, Stage, WriteResult, WriteSession
 from ematix_flow.dataplane.progress import STAGED, TaskCounts, count_rows, file_bytes, total_counts
-from ematix_flow.declare.engine import DISTRIBUTED
-from ematix_flow.declare.pipeline import PipelineSpec
-from ematix_flow.declare.strategy import Append
 from ematix_flow.engine.batch import quality
-from ematix_flow.engine.batch.context import RunContext, TargetContext
-from ematix_flow.engine.batch.lanes import lane_of, tasks_of
-from ematix_flow.engine.batch.quality import QualityOutcome
-from ematix_flow.engine.batch.reading import (
-    PlannedSource,
-    TargetSource,
-    choose_path_for,
-    earliest_watermark,
-    persisted_for_targets,
-    prepared_frame,
-    restricted_plan,
-    restricted_query,
-    source_frame,
+from ematix_flow.engine.batch.context import RunContext
+from ematix_flow.engine.batch.lanes import tasks_of
+from ematix_flow.engine.batch.plan import (
+    Adopt,
+    Begin,
+    CheckStage,
+    EnforceChecks,
+    Ensure,
+    FillStage,
+    LoadPlan,
+    LoadStep,
+    Publish,
+    Refine,
+    RefusedLoad,
+    Route,
+    RunParameters,
+    RunPlan,
+    Settle,
+    StageArrow,
+    StageQuery,
+    StageRows,
+    shared_read,
 )
+from ematix_flow.engine.batch.planner import job_of, refine
+from ematix_flow.engine.batch.quality import QualityOutcome
+from ematix_flow.engine.batch.reading import PlannedSource, persisted_for_targets, prepared_frame, source_frame
 from ematix_flow.engine.batch.result import ProgressEvent, TargetResult
 from ematix_flow.engine.batch.stage_progress import report_progress
-from ematix_flow.engine.batch.step_clock import StepClock
 from ematix_flow.engine.session import spark_errors
-from ematix_flow.engine.session.engine_choice import choose_engine as choose_engine
 from ematix_flow.foundation import fault
-from ematix_flow.foundation.errors import FlowError, LeaseLost, RunCancelled, RunFailed
+from ematix_flow.foundation.errors import FlowError, LeaseLost, RunCancelled, RunFailed, assert_never
 from ematix_flow.foundation.redact import mask
-from ematix_flow.planning.drift import apply_drift_policy, plan_ddl
-from ematix_flow.planning.lanes import ARROW, INSIDE, SPARK, LaneChoice
-from ematix_flow.planning.paths import CROSS_DB, PathChoice
+from ematix_flow.planning.drift import apply_drift_policy
+from ematix_flow.planning.lanes import INSIDE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from ematix_flow.contract.backend import QueryStage
+    from ematix_flow.contract.lane import ArrowStage
 
-@dataclass
+
+@dataclass(frozen=True)
 class TargetRun:
-    """The state of one target during the run."""
+    """The state of one target between two steps."""
 
-    target: TargetContext
-    job: WriteJob
-    inside: TargetSource
-    lane: LaneChoice
-    plan: ReadPlan | None = None
-    """The read restricted by the watermark, for the Arrow lane."""
-    write_session: WriteSession | None = None
+    load: LoadPlan | RefusedLoad
+    started: float
     notes: tuple[str, ...] = ()
-    started: float = 0.0
-    creates: bool = False
-    error: FlowError | None = None
-    result: WriteResult | None = None
+    opened: WriteSession | None = None
+    stage: Stage | None = None
     staged: tuple[int | None, str] = (None, "")
     """Bytes written to the stage, and the kind of measurement."""
     load_seconds: float | None = None
     quality: QualityOutcome | None = None
+    result: WriteResult | None = None
+    error: FlowError | None = None
+
+    @property
+    def route(self) -> Route:
+        """Return the way of the rows, with the write job."""
+        return self.load.route
+
+    @property
+    def table(self) -> str:
+        """Return the qualified name of the table."""
+        return self.route.target.load.table.qualified
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether no further step is executed."""
+        return self.error is not None or self.result is not None
+
+    def noting(self, *notes: str, **changes: Any) -> TargetRun:
+        """Return the state with these fields and with further notes for the result."""
+        return replace(self, notes=self.notes + notes, **changes)
 
 
-class Execution:
-    """The execution of one run, target by target."""
+def execute(context: RunContext, plan: RunPlan) -> tuple[TargetResult, ...]:
+    """Load every target of the plan; raise the first failure unless the pipeline continues on failure."""
+    runs = _Execution(context, plan.reading).run(plan)
+    return tuple(target_result(run, plan.reading) for run in runs)
 
-    def __init__(self, context: RunContext, *, run_id: str, started_at: datetime, clock: StepClock,
-                 accept_deletes: int | None = None, dry_run: bool = False) -> None:  # fmt: skip
-        self.context = context
-        self.run_id = run_id
-        self.started_at = started_at
-        self.clock = clock
-        self.accept_deletes = accept_deletes
-        self.dry_run = dry_run
-        self.step = "plan"
-        self._progress: Path | None = None
 
-    def load(self, reading: PlannedSource) -> list[TargetRun]:
-        """Load every target of the run; a failing one stops the run unless the pipeline continues on failure."""
-        loadings = self._planned(reading)
-        for loading in loadings:
-            if loading.error is None:
-                self._attempt(loading, lambda item: self._open(item, reading))
-        alive = [item for item in loadings if item.error is None]
-        with count_rows() as self._progress:
-            frame = self._shared_frame(reading, alive)
-            for loading in alive:
-                self._attempt(loading, lambda item: self._write(item, reading, frame))
-        return loadings
+@dataclass(frozen=True)
+class _Execution:
+    """What all steps of one run share."""
 
-    def _attempt(self, loading: TargetRun, work: Callable[[TargetRun], None]) -> TargetRun:
-        try:
-            work(loading)
-        except FlowError as exc:
-            self._failed(loading, exc)
-        except Exception as exc:
-            self._failed(loading, spark_errors.translate(exc), cause=exc)
-        return loading
+    context: RunContext
+    reading: PlannedSource
+    progress: Path | None = None
+    """The folder in which tasks count their rows."""
+    frame: DataFrame | None = None
+    """The rows of the shared read."""
 
-    def _failed(self, loading: TargetRun, error: FlowError, cause: Exception | None = None) -> None:
-        error.at(self.context.spec.where)
-        error.facts.setdefault("step", self.step)
-        if loading.write_session is not None:
-            loading.result = loading.target.sink.settle(loading.job, loading.write_session, None, mask(error.what))
-            if loading.result is not None and not isinstance(error, (RunCancelled, LeaseLost)):
-                loading.notes += (f"published, although an error followed: {mask(error.what)}",)
-                return
-        elif not self.dry_run:
-            loading.target.sink.refused(loading.job, mask(error.what))
-        loading.error = error
-        if not (self.context.spec.fan_out and self.context.spec.continue_on_failure):
+    def run(self, plan: RunPlan) -> list[TargetRun]:
+        runs = [self._start(load) for load in plan.loads]
+        runs = [self._walk(run, run.load.opening) for run in runs]
+        with count_rows() as progress:
+            frame = self._read([run for run in runs if not run.has_ended])
+            loading = replace(self, progress=progress, frame=frame)
+            return [loading._walk(run, run.load.loading) for run in runs]
+
+    def _start(self, load: LoadPlan | RefusedLoad) -> TargetRun:
+        run = TargetRun(load, time.monotonic())
+        return self._failed(run, load.error, load.error.__cause__) if isinstance(load, RefusedLoad) else run
+
+    def _walk(self, run: TargetRun, steps: Iterable[LoadStep]) -> TargetRun:
+        if run.has_ended:
+            return run
+        for step in steps:
+            try:
+                run = self._execute(run, step)
+            except FlowError as exc:
+                return self._failed(run, exc)
+            except Exception as exc:
+                return self._failed(run, spark_errors.translate(exc), cause=exc)
+        return run
+
+    def _failed(self, run: TargetRun, error: FlowError, cause: BaseException | None = None) -> TargetRun:
+        spec, sink, job, message = self.context.spec, run.route.target.sink, run.route.job, mask(error.what)
+        error.at(spec.where).facts.setdefault("step", self.context.clock.step)
+        if run.opened is not None:
+            published = sink.settle(job, run.opened, None, message)
+            if published is not None and not isinstance(error, (RunCancelled, LeaseLost)):
+                return run.noting(f"published, although an error followed: {message}", result=published)
+            run = replace(run, result=published)
+        elif not job.dry_run:
+            sink.refused(job, message)
+        if not (spec.fan_out and spec.continue_on_failure):
             raise error from cause
+        return replace(run, error=error)
 
     def _emit(self, step: str, text: str = "", **more: Any) -> None:
-        self.step = step
-        self.clock(ProgressEvent(self.context.spec.name, step, text, **more))
+        self.context.clock(ProgressEvent(self.context.spec.name, step, text, **more))
 
-    def _planned(self, reading: PlannedSource) -> list[TargetRun]:
-        """Return every target with its path; the rows stay in the database for all targets of a fan-out or for none."""
-        loadings = [self._unplanned(target) for target in self.context.loads]
-        for loading in loadings:
-            self._attempt(loading, lambda item: self._plan(item, reading))
-        if len({item.inside.query is None for item in loadings if item.error is None}) > 1:
-            self.context.read_once = True
-            for loading in loadings:
-                if loading.error is None:
-                    self._attempt(loading, lambda item: self._plan(item, reading))
-        return loadings
-
-    def _unplanned(self, target: TargetContext) -> TargetRun:
-        run_id = str(uuid.uuid4()) if self.context.spec.fan_out else self.run_id
-        inside = TargetSource(PathChoice(CROSS_DB, "not planned yet"))
-        planned = job_of(self.context.spec, target, inside, run_id=run_id, started_at=self.started_at)
-        job = replace(planned, accept_deletes=self.accept_deletes, dry_run=self.dry_run)
-        if self.context.stream:  # a window has its own commit token: any process loads it only once
-            table = target.load.table.qualified
-            job = replace(job, writer=f"{job.pipeline}::{table}@{self.context.stream}", once=True)
-        return TargetRun(target, job, inside, LaneChoice(SPARK, "not planned yet"), started=time.monotonic())
-
-    def _plan(self, loading: TargetRun, reading: PlannedSource) -> None:
-        loading.inside = choose_path_for(self.context, loading.target, reading)
-        loading.job = replace(loading.job, path=loading.inside.choice.path)
-        loading.lane = lane_of(self.context, loading.target, loading.job, reading, loading.inside)
-        self.context.in_arrow = loading.lane.lane == ARROW
-
-    def _open(self, loading: TargetRun, reading: PlannedSource) -> None:
-        """Bring the table to its shape, then get the commit token and the watermark."""
-        target, spec = loading.target, self.context.spec
-        self._emit("ensure", target.load.table.qualified)
-        if target.backend.dialect == "spark" and loading.lane.lane != INSIDE:
-            self.context.spark()
-        plan = plan_ddl(target.shape, target.ddl.inspect(target.shape), target.ddl.stored_type)
-        steps, warned = apply_drift_policy(
-            plan, spec.on_drift, table=target.load.table.qualified, where=target.load.table.where
-        )
-        loading.creates = any(isinstance(step, CreateTable) for step in steps)
-        loading.notes = tuple(str(step) for step in steps) + tuple(f"drift: {text}" for text in warned)
-        if self.dry_run:
-            loading.job = replace(loading.job, pending=steps)
-        else:
-            target.ddl.apply(target.shape, steps)
-        loading.write_session = target.sink.begin(loading.job)
-        mark = loading.write_session.watermark
-        if mark is not None and loading.inside.query is None and loading.lane.lane != SPARK:
-            loading.plan = restricted_plan(self.context, reading, mark)
-            loading.lane = lane_of(self.context, target, loading.job, reading, loading.inside, plan=loading.plan)
-
-    def _shared_frame(self, reading: PlannedSource, loadings: list[TargetRun]) -> DataFrame | None:
-        """Return the source as one dataframe that is read once for all targets, None if no target needs Spark rows."""
-        if not any(self._needs_rows(item) and item.lane.lane == SPARK for item in loadings):
+    def _read(self, runs: Sequence[TargetRun]) -> DataFrame | None:
+        """Return the rows that targets share, which are read once; None if no target needs Spark rows."""
+        read = shared_read(self.context.spec, [run.load for run in runs if isinstance(run.load, LoadPlan)])
+        if read is None:
             return None
-        marks = [
-            item.write_session.watermark if item.write_session else None for item in loadings if self._needs_rows(item)
-        ]
-        start = earliest_watermark(marks, self.context.spec)
-        self._emit("read", reading.kind, total=reading.plan.estimated_rows if reading.plan else None)
+        self._emit("read", self.reading.kind, total=self.reading.estimated_rows)
         try:
-            frame = source_frame(self.context, reading, start)
-            return persisted_for_targets(frame, self.context.open_until) if len(loadings) > 1 else frame
-        except FlowError as exc:
-            raise self._all_failed(loadings, exc) from exc
+            frame = source_frame(self.context, self.reading, read.since)
+            return persisted_for_targets(frame, self.context.open_until) if read.targets > 1 else frame
         except Exception as exc:
-            raise self._all_failed(loadings, spark_errors.translate(exc)) from exc
+            error = exc if isinstance(exc, FlowError) else spark_errors.translate(exc)
+            error.at(self.context.spec.where).facts.setdefault("step", "read")
+            for run in runs:
+                if run.opened is not None:
+                    run.route.target.sink.settle(run.route.job, run.opened, None, mask(error.what))
+            raise error from exc
 
-    def _all_failed(self, loadings: list[TargetRun], error: FlowError) -> FlowError:
-        error.at(self.context.spec.where)
-        error.facts.setdefault("step", "read")
-        for loading in loadings:
-            if loading.write_session is not None:
-                loading.target.sink.settle(loading.job, loading.write_session, None, mask(error.what))
-        return error
+    def _execute(self, run: TargetRun, step: LoadStep) -> TargetRun:
+        """Return the state after a step."""
+        target, job = run.route.target, run.route.job
+        match step:
+            case Ensure():
+                return self._ensure(run, step)
+            case Begin():
+                return replace(run, opened=target.sink.begin(job))
+            case Refine():
+                return replace(run, load=refine(self.context, self.reading, _planned(run), _opened(run)))
+            case StageQuery() | StageArrow() | StageRows():
+                return self._stage(run, step)
+            case Adopt():
+                published = step.published
+                note = f"already published by run {published.run_id}, which died before it could say so"
+                target.sink.settle(job, _opened(run), replace(published, counts=Counts()), None)
+                return run.noting(note, result=published)
+            case CheckStage():
+                return self._check(run, step)
+            case EnforceChecks():
+                if run.quality is not None:
+                    quality.enforce_policy(run.quality, step.checks)
+                return run
+            case Publish():
+                return self._publish(run, step)
+            case Settle():
+                self._emit("settle")
+                target.sink.settle(job, _opened(run), run.result, None)
+                return run
+            case _:
+                return assert_never(step)
 
-    def _needs_rows(self, loading: TargetRun) -> bool:
-        return not self._is_recovered(loading)
+    def _ensure(self, run: TargetRun, step: Ensure) -> TargetRun:
+        target, spec = run.route.target, self.context.spec
+        self._emit("ensure", run.table)
+        steps, warned = apply_drift_policy(step.ddl, spec.on_drift, table=run.table, where=target.load.table.where)
+        if target.backend.is_lake and run.route.lane.lane != INSIDE:
+            self.context.spark()
+        notes = (*map(str, steps), *(f"drift: {text}" for text in warned))
+        if not run.route.job.dry_run:
+            target.ddl.apply(target.shape, steps)
+            return run.noting(*notes)
+        route = replace(run.route, job=replace(run.route.job, pending=steps))
+        return run.noting(*notes, load=replace(run.load, route=route))
 
-    def _is_recovered(self, loading: TargetRun) -> bool:
-        """Return whether a crashed run already published this plain append or window; it is not loaded again."""
-        write_session, job = loading.write_session, loading.job
-        if job.once and loading.creates:  # the table was dropped, and the window with it
-            return False
-        plain = job.once or (isinstance(job.strategy, Append) and job.incremental is None)
-        return write_session is not None and write_session.recovered is not None and plain
-
-    def _write(self, loading: TargetRun, reading: PlannedSource, frame: DataFrame | None) -> None:
-        write_session = loading.write_session
-        if write_session is None:
-            raise RunFailed("the target was not opened")
-        if write_session.recovered is not None and self._is_recovered(loading):
-            loading.result = write_session.recovered
-            loading.notes += (
-                f"already published by run {write_session.recovered.run_id}, which died before it could say so",
-            )
-            loading.target.sink.settle(
-                loading.job, write_session, replace(write_session.recovered, counts=Counts()), None
-            )
-            return
+    def _stage(self, run: TargetRun, step: FillStage) -> TargetRun:
+        """Fill the stage, and measure its seconds and bytes."""
         fault.point("before_stage")
-        self._emit("stage", loading.target.load.table.qualified)
-        stage = self._measured(loading, lambda: self._stage(loading, reading, frame))
-        self._check(loading, stage)
-        self._emit("publish", str(write_session.commit), rows=stage.rows)
-        fault.point("before_publish")
-        if self.dry_run and loading.creates:  # the table does not exist yet: every row would be new
-            counts = Counts(read=stage.rows, inserted=stage.rows)
-            loading.result = WriteResult(loading.job.run_id, write_session.commit, counts)
-        else:
-            loading.result = loading.target.sink.publish(loading.job, stage, write_session)
-            fault.point("after_publish")
-        if not loading.result.counted:
-            loading.notes += ("what will be inserted and updated is known once the table has changed",)
-        self._emit("settle")
-        loading.target.sink.settle(loading.job, write_session, loading.result, None)
-
-    def _check(self, loading: TargetRun, stage: Stage) -> None:
-        """Run the declared checks on the stage; raise if the policy forbids publishing it."""
-        checks = loading.target.load.checks
-        if not checks:
-            return
-        self._emit("check", loading.target.load.table.qualified, rows=stage.rows)
-        spec = self.context.spec
-        job = replace(loading.job, on_cluster=choose_engine(spec.engine).engine == DISTRIBUTED)
-        loading.quality = quality.run_checks(spec.name, spec.quality, loading.target, job, stage)
-        loading.notes += quality.check_notes(loading.quality)
-        quality.enforce_policy(loading.quality, checks)
-
-    def _measured(self, loading: TargetRun, fill: Callable[[], Stage]) -> Stage:
-        """Fill the stage, and record its seconds and bytes."""
-        began, before = self.clock.seconds("stage"), self._staged_so_far()
-        stage = fill()
-        loading.load_seconds = self.clock.seconds("stage") - began + self.clock.seconds("read")
-        seen = self._staged_so_far().since(before)
-        if loading.inside.query is not None:
-            return stage
-        if seen.rows == stage.rows:  # otherwise some tasks ran where their counts are not visible
-            loading.staged = (seen.size, "arrow")
+        self._emit("stage", run.table)
+        clock = self.context.clock
+        began, before = clock.seconds("stage"), self._staged_so_far()
+        stage = self._filled(run, step)
+        seconds, seen = clock.seconds("stage") - began + clock.seconds("read"), self._staged_so_far().since(before)
+        staged: tuple[int | None, str] = (None, "")
+        if isinstance(step, StageQuery):
+            pass  # the rows did not pass through this process
+        elif seen.rows == stage.rows:  # otherwise some tasks ran where their counts are not visible
+            staged = (seen.size, "arrow")
         elif stage.location is not None and (size := file_bytes(Path(stage.location))) is not None:
-            loading.staged = (size, "files")
-        return stage
+            staged = (size, "files")
+        return replace(run, stage=stage, staged=staged, load_seconds=seconds)
 
     def _staged_so_far(self) -> TaskCounts:
-        return total_counts(self._progress, STAGED) if self._progress is not None else TaskCounts()
+        return total_counts(self.progress, STAGED) if self.progress is not None else TaskCounts()
 
-    def _stage(self, loading: TargetRun, reading: PlannedSource, frame: DataFrame | None) -> Stage:
-        mark = loading.write_session.watermark if loading.write_session else None
-        incremental = self.context.spec.incremental
-        if loading.inside.query is not None:
-            query = loading.inside.query
-            if incremental is not None:
-                query = restricted_query(loading.target, reading, loading.inside, incremental, mark)
-            stage: Stage = loading.target.sink.stage_query(loading.job, query)  # type: ignore[attr-defined]
-            return stage
-        table, total = loading.target.load.table.qualified, reading.plan.estimated_rows if reading.plan else None
+    def _filled(self, run: TargetRun, step: FillStage) -> Stage:
+        target, job = run.route.target, run.route.job
 
-        def tell(so_far: TaskCounts) -> None:
-            self._emit("stage", table, rows=so_far.rows or None, total=total, bytes_moved=so_far.size)
+        def report(so_far: TaskCounts) -> None:
+            rows, total = so_far.rows or None, self.reading.estimated_rows
+            self._emit("stage", run.table, rows=rows, total=total, bytes_moved=so_far.size)
 
-        with report_progress(self._progress, tell):
-            if loading.lane.lane != SPARK:
-                tasks = tasks_of(self.context, loading.target, reading, loading.plan)
-                sink: Any = loading.target.sink
-                staged: Stage = sink.stage_arrow(loading.job, tasks)
-                return staged
-            if frame is None:
-                raise RunFailed("the source was not read")
-            return loading.target.sink.stage(loading.job, prepared_frame(self.context, loading.target, frame, mark))
+        match step:
+            case StageQuery(query):
+                return cast("QueryStage", target.sink).stage_query(job, query)
+            case StageArrow(read):
+                with report_progress(self.progress, report):
+                    tasks = tasks_of(self.context, target, self.reading, read)
+                    return cast("ArrowStage", target.sink).stage_arrow(job, tasks)
+            case StageRows(since):
+                if self.frame is None:
+                    raise RunFailed("the source was not read")
+                with report_progress(self.progress, report):
+                    return target.sink.stage(job, prepared_frame(self.context, target, self.frame, since))
+            case _:
+                return assert_never(step)
 
+    def _check(self, run: TargetRun, step: CheckStage) -> TargetRun:
+        """Run the declared checks on the stage."""
+        spec, stage = self.context.spec, _staged(run)
+        self._emit("check", run.table, rows=stage.rows)
+        outcome = quality.run_checks(spec.name, spec.quality, run.route.target, run.route.job, stage)
+        return run.noting(*quality.check_notes(outcome), quality=outcome)
 
-def record_refusal(context: RunContext, run_id: str, started_at: datetime, error: FlowError) -> None:
-    """Record in the history of every target that the run failed before it could be planned."""
-    inside = TargetSource(PathChoice(CROSS_DB, "not planned"))
-    for target in context.loads:
-        own = str(uuid.uuid4()) if context.spec.fan_out else run_id
-        target.sink.refused(job_of(context.spec, target, inside, run_id=own, started_at=started_at), mask(error.what))
-
-
-def job_of(
-    spec: PipelineSpec, target: TargetContext, inside: TargetSource, *, run_id: str, started_at: datetime
-) -> WriteJob:
-    """Return the parameters of one load for its sink."""
-    return WriteJob(
-        run_id=run_id,
-        pipeline=spec.name,
-        writer=spec.writer(target.load),
-        shape=target.shape,
-        strategy=target.load.strategy,
-        started_at=started_at,
-        path=inside.choice.path,
-        mode=target.load.mode,
-        incremental=spec.incremental,
-        max_delete_fraction=target.load.max_delete_fraction,
-        write_options=target.load.write_options,
-    )
+    def _publish(self, run: TargetRun, step: Publish) -> TargetRun:
+        job, opened, stage = run.route.job, _opened(run), _staged(run)
+        self._emit("publish", str(opened.commit), rows=stage.rows)
+        fault.point("before_publish")
+        if job.dry_run and step.creates:  # the table does not exist yet: every row would be new
+            result = WriteResult(job.run_id, opened.commit, Counts(read=stage.rows, inserted=stage.rows))
+        else:
+            result = run.route.target.sink.publish(job, stage, opened)
+            fault.point("after_publish")
+        notes = () if result.counted else ("what will be inserted and updated is known once the table has changed",)
+        return run.noting(*notes, result=result)
 
 
-def target_result(loading: TargetRun, reading: PlannedSource) -> TargetResult:
+def _planned(run: TargetRun) -> LoadPlan:
+    if not isinstance(run.load, LoadPlan):
+        raise AssertionError("a refused load has no steps")
+    return run.load
+
+
+def _opened(run: TargetRun) -> WriteSession:
+    if run.opened is None:
+        raise AssertionError("the target was not opened")
+    return run.opened
+
+
+def _staged(run: TargetRun) -> Stage:
+    if run.stage is None:
+        raise AssertionError("nothing was staged")
+    return run.stage
+
+
+def target_result(run: TargetRun, reading: PlannedSource) -> TargetResult:
     """Return the result of the run for one target."""
-    target = loading.target
-    counts = loading.result.counts if loading.result else Counts()
-    notes = loading.notes
-    if counts.null_watermarks:
-        notes += (
-            (f"{counts.null_watermarks} row(s) have no watermark: NULL in {loading.job.incremental.column}",)
-            if loading.job.incremental
-            else ()
-        )
+    route, incremental = run.route, run.route.job.incremental
+    counts = run.result.counts if run.result else Counts()
+    notes = run.notes
+    if counts.null_watermarks and incremental:
+        notes += (f"{counts.null_watermarks} row(s) have no watermark: NULL in {incremental.column}",)
     return TargetResult(
-        table=target.load.table.qualified,
-        connection=str(target.connection.name),
-        mode=loading.job.strategy.mode,
-        path=loading.inside.choice.path,
-        lane=loading.lane.lane,
-        status="failed" if loading.error else "success",
+        table=run.table,
+        connection=str(route.target.connection.name),
+        mode=route.job.strategy.mode,
+        path=route.source.choice.path,
+        lane=route.lane.lane,
+        status="failed" if run.error else "success",
         rows_read=counts.read,
         rows_inserted=counts.inserted,
         rows_updated=counts.updated,
         rows_unchanged=counts.unchanged,
         rows_closed=counts.closed,
         rows_deleted=counts.deleted,
-        watermark=loading.result.watermark if loading.result else None,
-        seconds=round(time.monotonic() - loading.started, 3),
-        run_id=loading.result.run_id if loading.result else loading.job.run_id,
-        error=mask(loading.error.what) if loading.error else None,
+        watermark=run.result.watermark if run.result else None,
+        seconds=round(time.monotonic() - run.started, 3),
+        run_id=run.result.run_id if run.result else route.job.run_id,
+        error=mask(run.error.what) if run.error else None,
         notes=notes,
         source_kind=reading.kind,
-        target_kind=target.backend.name,
-        path_reason=loading.inside.choice.reason,
-        lane_reason=loading.lane.reason,
-        bytes_staged=loading.staged[0],
-        bytes_of=loading.staged[1],
-        load_seconds=round(loading.load_seconds, 3) if loading.load_seconds is not None else None,
-        quality=loading.quality.to_dict() if loading.quality is not None else None,
+        target_kind=route.target.backend.name,
+        path_reason=route.source.choice.reason,
+        lane_reason=route.lane.reason,
+        bytes_staged=run.staged[0],
+        bytes_of=run.staged[1],
+        load_seconds=round(run.load_seconds, 3) if run.load_seconds is not None else None,
+        quality=run.quality.to_dict() if run.quality is not None else None,
     )
 
 
-def close_quietly(stack: ExitStack) -> None:
-    """Close the run's resources; errors are only logged, because the run's outcome is already known."""
-    try:
-        stack.close()
-    except Exception as exc:  # for example a lost server or a stopped session
-        import logging
-
-        logging.getLogger(__name__).debug("closing: %s", mask(str(exc)))
+def record_refusal(context: RunContext, parameters: RunParameters, error: FlowError) -> None:
+    """Record in the history of every target that the run failed before it could be planned."""
+    for target in context.loads:
+        target.sink.refused(job_of(context.spec, target, parameters), mask(error.what))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ematix_flow.contract.lane import TaskInput
+from ematix_flow.contract.lane import ArrowSource, ArrowStage, TaskInput
 from ematix_flow.contract.read import ReadPlan
 from ematix_flow.contract.write import WriteJob
 from ematix_flow.dataplane.arrow_normalize import normalized_columns, normalizing_query
@@ -27,8 +25,7 @@ def lane_of(context: RunContext, target: TargetContext, job: WriteJob, reading: 
 def _arrow_obstacle(
     context: RunContext, target: TargetContext, job: WriteJob, reading: PlannedSource, plan: ReadPlan | None
 ) -> str | None:
-    spec, source = context.spec, reading.source
-    sink: Any = target.sink
+    spec, source, sink = context.spec, reading.source, target.sink
     if len(context.loads) > 1:
         return "the source is read once for several targets"
     if source is None or plan is None:
@@ -37,30 +34,29 @@ def _arrow_obstacle(
         return "pre-transforms run in Spark"
     if spec.transform_sql is not None:
         return "transform_sql runs in Spark"
-    if not hasattr(source, "arrow_columns"):
+    if not isinstance(source, ArrowSource):
         return f"{reading.backend.title if reading.backend else 'a federated query'} is read by Spark"
-    if not hasattr(sink, "stage_arrow"):
+    if not isinstance(sink, ArrowStage):
         return f"{target.backend.title} is written by Spark"
     if spec.incremental is not None and not compares_alike(context, reading, spec.incremental):
         return f"the watermark {spec.incremental.column} is compared in Spark"
-    columns: Any = source.arrow_columns(plan)
+    columns = source.arrow_columns(plan)
     if isinstance(columns, str):
         return columns
-    refused: str | None = sink.arrow_obstacle(job)
+    refused = sink.arrow_obstacle(job)
     if refused is not None:
         return refused
     ready = normalized_columns(target.load.table, columns)
     return ready if isinstance(ready, str) else shape_obstacle(ready, target.load.table.columns)
 
 
-def tasks_of(context: RunContext, target: TargetContext, reading: PlannedSource, plan: ReadPlan | None) -> TaskInput:
+def tasks_of(context: RunContext, target: TargetContext, reading: PlannedSource, plan: ReadPlan) -> TaskInput:
     """Return the tasks that process the Arrow batches of the source."""
     from ematix_flow.dataplane.arrow_lane import ArrowFlow, SparkTasks
 
-    source: Any = reading.source
-    if source is None:
-        raise RunFailed("the source was not planned")
-    parts = source.arrow_parts(plan or reading.plan, context.open_until)
+    if not isinstance(reading.source, ArrowSource):
+        raise AssertionError("the load was not planned for the Arrow lane")
+    parts = reading.source.arrow_parts(plan, context.open_until)
     table = target.load.table
     ready = normalized_columns(table, parts.columns)
     if isinstance(ready, str):

@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.dataplane.spark_session import start_session_with
 from ematix_flow.declare import registry
-from ematix_flow.declare.engine import DISTRIBUTED, EngineOptions
-from ematix_flow.declare.fingerprint import fingerprint
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.engine.batch import post_load
 from ematix_flow.engine.batch.context import RunContext, open_context
-from ematix_flow.engine.batch.cost import CostMeter, component_versions
-from ematix_flow.engine.batch.execution import Execution, close_quietly, record_refusal, target_result
-from ematix_flow.engine.batch.reading import PlannedSource, plan_reading
+from ematix_flow.engine.batch.cost import CostMeter
+from ematix_flow.engine.batch.execution import execute, record_refusal
+from ematix_flow.engine.batch.plan import RunParameters, transform_steps
+from ematix_flow.engine.batch.planner import open_plan
 from ematix_flow.engine.batch.result import Listener, ProgressEvent, Result, TargetResult
-from ematix_flow.engine.batch.run_request import RunOrigin, claim_requested_run, origin_of, transform_number
-from ematix_flow.engine.batch.source import call_plain_function, resolve_source, triggered_by_message
+from ematix_flow.engine.batch.run_recording import RunRecording
+from ematix_flow.engine.batch.run_request import RunOrigin, origin_of, transform_number
+from ematix_flow.engine.batch.source import call_plain_function, triggered_by_message
 from ematix_flow.engine.batch.step_clock import StepClock, ignore_events
 from ematix_flow.engine.batch.windows import LiveWindow, WindowChoice, slot_time
-from ematix_flow.engine.session import session, spark_errors
-from ematix_flow.engine.session.engine_choice import choose_engine
-from ematix_flow.engine.sql.sources import NoSource, QuerySource
+from ematix_flow.engine.session import session
+from ematix_flow.engine.sql.sources import NoSource
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import ConfigError, EngineLost, FlowError, PartialFailure, RunCancelled, error_facts
+from ematix_flow.foundation.errors import EngineLost, FlowError, PartialFailure
 from ematix_flow.run_log import lease
-from ematix_flow.run_log.retention import retire_runs_occasionally
-from ematix_flow.run_log.worker import this_worker
 
 if TYPE_CHECKING:
     from ematix_flow.run_log.protocol import RunLog
     from ematix_flow.run_log.records import RunRecord
-
-
-PARALLELISM_VARIABLE = "EMATIX_FLOW_PARALLELISM"
-USUAL_PARALLELISM = 8
 
 
 def run(
@@ -66,37 +56,44 @@ def run(
     origin = origin_of(requested, spec, run_log)
     if requested is not None:
         run_id, attempt = requested.run_id, requested.attempt
-    run_id, started_at = run_id or str(uuid.uuid4()), now()
+    run_id = run_id or str(uuid.uuid4())
+    parameters = RunParameters(run_id, now(), accept_deletes)
     meter = CostMeter(spec.name, listener or ignore_events)
     choice = window or LiveWindow(spec, run_log, at=slot_time(requested))
     claimed = nullcontext() if choice.is_backfill else lease.hold_lease(run_log, spec.name, terms)
     extras = {**origin.record_extras, **({"backfill": True} if choice.is_backfill else {})}
     choice.add_to_record(extras)
+    recording = RunRecording(run_log, spec, parameters, meter, attempt, requested, extras)
     with (
         choice.recorded_outcome(run_id),
         claimed,
         triggered_by_message(origin.message),
-        _recording(run_log, spec, run_id, started_at, meter, attempt, extras=extras, requested=requested) as record,
+        recording,
     ):
         if origin.first_transform is not None:
             done = _transforms_alone(spec, run_id, meter.clock, origin, run_log)
         else:
-            done = _run(spec, run_id, started_at, meter.clock, accept_deletes, choice, run_log=run_log)
+            done = _run(spec, parameters, meter.clock, choice, run_log)
         while choice.is_behind and done.status == "success":  # an earlier run left this window unfinished
             choice.done(run_id)
-            more = _run(spec, str(uuid.uuid4()), started_at, meter.clock, accept_deletes, choice, run_log=run_log)
-            done = _combined_result(done, more)
-        result = record.result = replace(done, cost=meter.cost())
-        if result.status == "partial":
-            failed = [target for target in result.targets if target.error]
-            raise PartialFailure(
-                f"{len(failed)} of {len(result.targets)} targets of {spec.name} failed: "
-                + "; ".join(f"{target.table}: {target.error}" for target in failed),
-                where=spec.where,
-                hint="the others are loaded; correct these and run again",
-                result=result,
-            )
+            following = replace(parameters, run_id=str(uuid.uuid4()))
+            done = _combined_result(done, _run(spec, following, meter.clock, choice, run_log))
+        result = recording.result = replace(done, cost=meter.cost())
+        _refuse_partial(spec, result)
         return result
+
+
+def _refuse_partial(spec: PipelineSpec, result: Result) -> None:
+    """Raise PartialFailure if some targets of a fan-out failed."""
+    failed = [target for target in result.targets if target.error]
+    if result.status == "partial":
+        raise PartialFailure(
+            f"{len(failed)} of {len(result.targets)} targets of {spec.name} failed: "
+            + "; ".join(f"{target.table}: {target.error}" for target in failed),
+            where=spec.where,
+            hint="the others are loaded; correct these and run again",
+            result=result,
+        )
 
 
 def dry_run(spec: PipelineSpec, *, overrides: Mapping[str, Any] | None = None, accept_deletes: int | None = None,
@@ -104,20 +101,26 @@ def dry_run(spec: PipelineSpec, *, overrides: Mapping[str, Any] | None = None, a
     """Do a dry run: stage, check and count, then roll back instead of publishing."""
     spec = spec.overridden(overrides)
     clock = StepClock(spec.name, listener or ignore_events)
-    return _run(spec, str(uuid.uuid4()), now(), clock, accept_deletes, dry_run=True)
+    parameters = RunParameters(str(uuid.uuid4()), now(), accept_deletes, dry_run=True)
+    return _load_somewhere(spec, parameters, clock, WindowChoice(spec), None)
 
 
-def _run(spec: PipelineSpec, run_id: str, started_at: datetime, clock: StepClock, accept_deletes: int | None,
-         choice: WindowChoice | None = None, *, run_log: RunLog | None = None, dry_run: bool = False) -> Result:  # fmt: skip
-    choice = choice or WindowChoice(spec)
-    if not spec.loads and not dry_run:
-        clock(ProgressEvent(spec.name, "function"))
-        value = call_plain_function(spec, choice)
-        return Result(spec.name, run_id, "success", seconds=clock.elapsed(), value=value, window=choice.text)
-    load = partial(_load, spec, started_at=started_at, clock=clock, accept_deletes=accept_deletes, choice=choice,
-                   run_log=run_log, dry_run=dry_run)  # fmt: skip
+def _run(
+    spec: PipelineSpec, parameters: RunParameters, clock: StepClock, choice: WindowChoice, run_log: RunLog | None
+) -> Result:
+    if spec.loads:
+        return _load_somewhere(spec, parameters, clock, choice, run_log)
+    clock(ProgressEvent(spec.name, "function"))
+    value = call_plain_function(spec, choice)
+    return Result(spec.name, parameters.run_id, "success", seconds=clock.elapsed(), value=value, window=choice.text)
+
+
+def _load_somewhere(
+    spec: PipelineSpec, parameters: RunParameters, clock: StepClock, choice: WindowChoice, run_log: RunLog | None
+) -> Result:
+    """Load, and once more on another engine if a warm one was lost before anything was published."""
     try:
-        return load(run_id)
+        return _load(spec, parameters, clock, choice, run_log)
     except EngineLost as lost:
         # Rows published before the loss, by a target of a fan-out or ahead of a transform, would be loaded twice.
         published = spec.fan_out or transform_number(lost.facts.get("step")) is not None
@@ -125,28 +128,27 @@ def _run(spec: PipelineSpec, run_id: str, started_at: datetime, clock: StepClock
             raise
     clock.session = None
     clock(ProgressEvent(spec.name, "plan", "the engine was lost before the load was published; once more on another"))
-    return replace(load(str(uuid.uuid4())), run_id=run_id)
+    again = replace(parameters, run_id=str(uuid.uuid4()))
+    return replace(_load(spec, again, clock, choice, run_log), run_id=parameters.run_id)
 
 
-def _load(spec: PipelineSpec, run_id: str, *, started_at: datetime, clock: StepClock, accept_deletes: int | None,
-          choice: WindowChoice, run_log: RunLog | None, dry_run: bool) -> Result:  # fmt: skip
-    """Read, stage and publish every target, then run the post-load transforms."""
+def _load(
+    spec: PipelineSpec, parameters: RunParameters, clock: StepClock, choice: WindowChoice, run_log: RunLog | None
+) -> Result:
+    """Plan the run, load every target by the plan, then run the transforms."""
+    run_id, dry_run = parameters.run_id, parameters.dry_run
 
     def keep(context: RunContext, error: FlowError) -> None:
         if not dry_run:
-            record_refusal(context, run_id, started_at, error)
+            record_refusal(context, parameters, error)
 
-    with open_planned_source(spec, clock, choice, unplanned=keep) as (context, reading):
-        if isinstance(reading, NoSource):
-            value = reading.value
-            return Result(spec.name, run_id, "success", seconds=clock.elapsed(), value=value, window=choice.text)
-        walk = Execution(context, run_id=run_id, started_at=started_at, clock=clock, accept_deletes=accept_deletes,
-                    dry_run=dry_run)  # fmt: skip
-        loadings = walk.load(reading)
-        targets = tuple(choice.with_watermark(target_result(loading, reading)) for loading in loadings)
+    with open_plan(spec, parameters, clock, choice, unplanned=keep) as (context, plan):
+        if isinstance(plan, NoSource):
+            return Result(spec.name, run_id, "success", seconds=clock.elapsed(), value=plan.value, window=choice.text)
+        targets = tuple(choice.with_watermark(target) for target in execute(context, plan))
         transforms: Sequence[Mapping[str, Any]] = ()
-        if spec.transforms_post and not dry_run and all(target.error is None for target in targets):
-            transforms = post_load.run_transforms(context, targets[0], clock, partial(_run_named, run_log))
+        if not dry_run and all(target.error is None for target in targets):
+            transforms = post_load.run_transforms(context, plan.transforms, targets[0], partial(_run_named, run_log))
     status = "dry_run" if dry_run else _status(targets)
     return Result(spec.name, run_id, status, targets, clock.elapsed(), spec.fan_out, None, tuple(transforms),
                   window=choice.text)  # fmt: skip
@@ -161,12 +163,11 @@ def _transforms_alone(
     spec: PipelineSpec, run_id: str, clock: StepClock, origin: RunOrigin, run_log: RunLog | None
 ) -> Result:
     """Run only the transforms after a load that is already committed."""
-    context = open_context(spec)
+    context = open_context(spec, clock)
     load = context.loads[0]
     parent = TargetResult(load.shape.declared.qualified, "", load.load.strategy.mode, "", run_id=origin.parent)
-    done = post_load.run_transforms(
-        context, parent, clock, partial(_run_named, run_log), first=origin.first_transform or 0
-    )
+    steps = transform_steps(spec)[origin.first_transform or 0 :]
+    done = post_load.run_transforms(context, steps, parent, partial(_run_named, run_log))
     return Result(spec.name, run_id, "success", (), clock.elapsed(), spec.fan_out, None, tuple(done))
 
 
@@ -181,144 +182,6 @@ def _combined_result(first: Result, second: Result) -> Result:
 def _status(targets: Sequence[TargetResult]) -> str:
     failed = sum(target.error is not None for target in targets)
     return "success" if failed == 0 else "partial"
-
-
-@contextmanager
-def open_planned_source(
-    spec: PipelineSpec,
-    clock: StepClock,
-    choice: WindowChoice | None = None,
-    *,
-    unplanned: Callable[[RunContext, FlowError], None] = lambda *_: None,
-) -> Iterator[tuple[RunContext, PlannedSource | NoSource]]:
-    """Resolve connections, call the function and plan the read; everything opened is closed at the end.
-
-    `unplanned` is called with the error when the source cannot be resolved or planned.
-    """
-    context = open_context(spec)
-    context.clock = clock
-    try:
-        clock(ProgressEvent(spec.name, "plan"))
-        try:
-            resolved = resolve_source(spec, context.spark, context.open_until, choice)
-            context.stream = choice.stream if choice else ""
-            if isinstance(resolved, NoSource):
-                yield context, resolved
-                return
-            if isinstance(resolved, QuerySource):
-                context.source = resolved.connection
-            tasks = parallelism(spec.engine, start=lambda: context.is_one_database or context.spark())
-            reading = plan_reading(context, resolved, parallelism=tasks)
-            context.rows = reading.plan.estimated_rows if reading.plan else None
-        except Exception as exc:
-            error = exc if isinstance(exc, FlowError) else spark_errors.translate(exc)
-            error.facts.setdefault("step", "plan")
-            unplanned(context, error)
-            raise error.at(spec.where) from exc
-        with start_session_with(context.spark):
-            yield context, reading
-    except FlowError as exc:
-        reason = session.error_behind(exc)
-        if reason is exc:
-            raise
-        raise reason from exc
-    finally:
-        close_quietly(context.open_until)
-
-
-def parallelism(options: EngineOptions | None = None, *, start: Callable[[], object] | None = None) -> int:
-    """Return the number of parallel read tasks, one per core; on a cluster `start` may be called to count its cores."""
-    own = os.environ.get(PARALLELISM_VARIABLE, "").strip()
-    if own:
-        if not own.isdigit() or int(own) < 1:
-            raise ConfigError(f"{PARALLELISM_VARIABLE}={own} is not a number of tasks", hint="give a whole number")
-        return int(own)
-    choice = choose_engine(options)
-    if choice.engine != DISTRIBUTED:
-        return os.cpu_count() or 2
-    known = session.cluster_cores(options) or _requested_cores(choice.settings)
-    if known is None and start is not None:
-        start()
-        known = session.cluster_cores(options)
-    return known or USUAL_PARALLELISM
-
-
-def _requested_cores(settings: Mapping[str, str]) -> int | None:
-    most = settings.get("spark.cores.max", "")
-    if most.isdigit():
-        return int(most)
-    executors, each = settings.get("spark.executor.instances", ""), settings.get("spark.executor.cores", "1")
-    return int(executors) * int(each) if executors.isdigit() and each.isdigit() else None
-
-
-@dataclass
-class _Record:
-    """The result that the run log will record."""
-
-    result: Result | None = None
-
-
-@contextmanager
-def _recording(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at: datetime,
-              meter: CostMeter, attempt: int, *, extras: Mapping[str, Any],
-              requested: RunRecord | None = None) -> Iterator[_Record]:  # fmt: skip
-    """Record the run as running, then how it ended; a failure to write the record does not fail the run."""
-    record = _Record()
-    write = _record_writer(run_log, spec, run_id, started_at, meter, attempt, extras)
-    claim_requested_run(run_log, requested)
-    write("running", record, None)
-    try:
-        yield record
-    except BaseException as exc:
-        write("cancelled" if isinstance(exc, RunCancelled) else "failed", record, exc)
-        raise
-    write("succeeded", record, None)
-
-
-def _record_writer(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at: datetime,
-            meter: CostMeter, attempt: int, own_extras: Mapping[str, Any]) -> Callable[..., None]:  # fmt: skip
-    def write(status: str, record: _Record, error: BaseException | None) -> None:
-        if run_log is None:
-            return
-        from ematix_flow.run_log.records import RunRecord
-
-        ended = None if status == "running" else now()
-        facts = error.facts if isinstance(error, FlowError) else {}
-        extras = {**own_extras, **({} if ended is None else _record_extras(spec, record, meter))}
-        extras["worker"] = this_worker()  # distinguishes a crashed run from a long one
-        if isinstance(error, FlowError):
-            error.facts.setdefault("run_id", run_id)
-            extras["error"] = error.to_dict()
-        with suppress(FlowError):
-            run_log.record_run_record(
-                RunRecord(
-                    run_id=run_id,
-                    pipeline=spec.name,
-                    status=status,
-                    started_at=started_at,
-                    finished_at=ended,
-                    attempt=attempt,
-                    failed_step=str(facts["step"]) if "step" in facts else None,
-                    error_summary=error_facts(error)[1] if error else None,
-                    extras=extras,
-                )
-            )
-            if (
-                ended is not None and "backfill" not in own_extras
-            ):  # old windows do not reflect the pipeline's current health
-                run_log.record_run(spec.name, ended, error is None)
-            if ended is not None:
-                retire_runs_occasionally(run_log)
-
-    return write
-
-
-def _record_extras(spec: PipelineSpec, record: _Record, meter: CostMeter) -> dict[str, Any]:
-    """Return the run's extras for the log; settings are read only after success, else the session may be lost."""
-    extras = record.result.to_dict() if record.result else meter.cost().to_dict()
-    if record.result is not None and record.result.status == "success":
-        extras["settings"] = meter.settings()
-    return {**extras, "versions": component_versions(), "declaration": fingerprint(spec)}
 
 
 def run_transform(name: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,7 @@ from ematix_flow.declare import registry
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.registry import TransformRef, TransformSpec
 from ematix_flow.engine.batch.context import RunContext, TargetContext
+from ematix_flow.engine.batch.plan import Transform
 from ematix_flow.engine.batch.preview_plan import TransformPlan
 from ematix_flow.engine.batch.result import ProgressEvent, TargetResult
 from ematix_flow.engine.batch.source import await_result
@@ -38,28 +39,21 @@ class ParentContext:
 
 
 def run_transforms(
-    context: RunContext,
-    parent: TargetResult,
-    emit: Callable[[ProgressEvent], None],
-    run_named: Callable[[str], Any],
-    *,
-    first: int = 0,
+    context: RunContext, steps: Sequence[Transform], parent: TargetResult, run_named: Callable[[str], Any]
 ) -> list[dict[str, Any]]:
     """Run the transforms and return their outcomes; a failure raises unless the pipeline continues. The load stays."""
     outcomes: list[dict[str, Any]] = []
     spec = context.spec
     target = context.loads[0]
     about = ParentContext(spec.name, parent.run_id, parent.rows_inserted, parent.rows_updated, parent.rows_unchanged)
-    for index, transform in enumerate(spec.transforms_post):
-        if index < first:
-            continue
-        step = f"transform[{index}]:{transform_label(transform)}"
-        emit(ProgressEvent(spec.name, "transform", step))
+    for item in steps:
+        step = f"transform[{item.number}]:{transform_label(item.transform)}"
+        context.clock(ProgressEvent(spec.name, "transform", step))
         started = now()
         error: FlowError | None = None
         metrics: Any = None
         try:
-            metrics = _run_one(target, transform, about, run_named)
+            metrics = _run_one(target, item.transform, about, run_named)
         except Exception as exc:
             error = exc if isinstance(exc, FlowError) else TransformRaised(step, exc)
             error.at(spec.where)
@@ -142,11 +136,8 @@ def _call(function: Callable[..., Any], connection: Any, about: ParentContext | 
 def _record(
     target: TargetContext, about: ParentContext, step: str, error: FlowError | None, metrics: Any, started: Any
 ) -> None:
-    record = getattr(target.sink, "record_transform", None)
-    if record is None:
-        return
     kept = json.dumps(metrics, default=str) if isinstance(metrics, Mapping) else None
-    record(
+    target.sink.record_transform(
         str(uuid.uuid4()),
         parent=about.run_id,
         pipeline=about.pipeline_name,

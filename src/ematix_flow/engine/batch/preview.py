@@ -8,31 +8,40 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ematix_flow.contract.backend import Backend
-from ematix_flow.contract.ddl import CreateTable
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.strategy import Merge, Scd2
 from ematix_flow.engine.batch import post_load
 from ematix_flow.engine.batch.context import RunContext, TargetContext
-from ematix_flow.engine.batch.execution import job_of
-from ematix_flow.engine.batch.lanes import lane_of
-from ematix_flow.engine.batch.pipeline_run import open_planned_source
+from ematix_flow.engine.batch.plan import (
+    Adopt,
+    Begin,
+    CheckStage,
+    EnforceChecks,
+    Ensure,
+    LoadPlan,
+    LoadStep,
+    Publish,
+    Refine,
+    RefusedLoad,
+    RunParameters,
+    Settle,
+    StageArrow,
+    StageQuery,
+    StageRows,
+    Transform,
+)
+from ematix_flow.engine.batch.planner import open_plan
 from ematix_flow.engine.batch.preview_offline import preview_offline_plan
 from ematix_flow.engine.batch.preview_plan import Preview, TargetPlan
-from ematix_flow.engine.batch.reading import (
-    PlannedSource,
-    choose_path_for,
-    normalized_query,
-    prepared_frame,
-    source_frame,
-)
+from ematix_flow.engine.batch.reading import PlannedSource, normalized_query, prepared_frame, source_frame
 from ematix_flow.engine.batch.step_clock import StepClock
 from ematix_flow.engine.connections.connection import LiveConnection
 from ematix_flow.engine.session.engine_choice import choose_engine as choose_engine
 from ematix_flow.engine.session.spark_settings import is_set_by_user
 from ematix_flow.engine.sql.sources import NoSource
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, FlowError, MissingTable
-from ematix_flow.planning.drift import apply_drift_policy, plan_ddl
+from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, FlowError, MissingTable, assert_never
+from ematix_flow.planning.drift import apply_drift_policy
 from ematix_flow.planning.lanes import INSIDE
 from ematix_flow.sql.expressions import CannotRender
 
@@ -55,18 +64,19 @@ def preview(spec: PipelineSpec, *, rows: int = 0) -> Preview:
 
 
 def _build_preview(spec: PipelineSpec, rows: int) -> Preview:
-    with open_planned_source(spec, StepClock(spec.name)) as (context, reading):
-        if isinstance(reading, NoSource):
+    with open_plan(spec, _parameters(), StepClock(spec.name)) as (context, plan):
+        if isinstance(plan, NoSource):
             return Preview(
                 spec.name, spec.schedule, None, "function", "", (), None, 0, "the function does the work", ()
             )
-        targets = tuple(_target_plan(context, target, reading) for target in context.loads)
+        targets = tuple(_target_plan(spec, load) for load in plan.accepted())
         names: Sequence[str] = ()
         sample: Sequence[tuple[Any, ...]] = ()
+        reading = plan.reading
         if rows:
             frame = prepared_frame(context, context.loads[0], source_frame(context, reading, None), None).limit(rows)
             names, sample = frame.columns, [tuple(row) for row in frame.collect()]
-        plan = reading.plan
+        read = reading.plan
         return Preview(
             pipeline_name=spec.name,
             schedule=spec.schedule,
@@ -74,18 +84,22 @@ def _build_preview(spec: PipelineSpec, rows: int) -> Preview:
             source_kind=reading.kind,
             source_sql=_normalized(context, reading),
             source_columns=tuple(f"{column.name} {column.native}" for column in reading.columns()),
-            estimated_rows=plan.estimated_rows if plan else None,
-            reads=plan.splits if plan else 1,
-            reads_reason=plan.split_reason if plan else "a dataframe",
+            estimated_rows=reading.estimated_rows,
+            reads=read.splits if read else 1,
+            reads_reason=read.split_reason if read else "a dataframe",
             targets=targets,
-            transforms_post=[post_load.plan_of_transform(transform) for transform in spec.transforms_post],
+            transforms_post=[post_load.plan_of_transform(step.transform) for step in plan.transforms],
             mode=None if spec.fan_out else spec.loads[0].mode,
             source_connection_info=_connection_info(reading.backend, reading.connection),
             settings=_settings(context, targets),
-            joins=plan.joins if plan else (),
+            joins=read.joins if read else (),
             sample_columns=tuple(names),
             sample=tuple(sample),
         )
+
+
+def _parameters() -> RunParameters:
+    return RunParameters("preview", now())
 
 
 def _normalized(context: RunContext, reading: PlannedSource) -> str:
@@ -109,49 +123,57 @@ def _settings(context: RunContext, targets: Sequence[TargetPlan]) -> tuple[str, 
     if all(target.lane == INSIDE for target in targets):
         return ()
     own = choose_engine(context.spec.engine).settings
-    tuned = (item for item in context.tuned if not is_set_by_user(item.name, own))
+    tuned = (item for item in context.session.tuned if not is_set_by_user(item.name, own))
     return tuple(f"{item.name}={item.value} ({item.reason})" for item in tuned)
 
 
-def _target_plan(context: RunContext, target: TargetContext, reading: PlannedSource) -> TargetPlan:
-    inside = choose_path_for(context, target, reading)
-    job = job_of(context.spec, target, inside, run_id="preview", started_at=now())
-    lane = lane_of(context, target, job, reading, inside)
-    state = target.ddl.inspect(target.shape)
-    plan = plan_ddl(target.shape, state, target.ddl.stored_type)
+def _target_plan(spec: PipelineSpec, load: LoadPlan) -> TargetPlan:
+    route, ensure, target = load.route, load.ensure, load.route.target
     strategy = target.load.strategy
     keyed = isinstance(strategy, (Merge, Scd2))
-    created = any(isinstance(step, CreateTable) for step in plan.steps)
-    expect = ["Expectations"] if target.load.checks else []
-    steps = [*(["EnsureTable"] if plan.steps else []), "Read", "Prepare", "Stage", *expect, "CheckBefore", "Write"]
-    if context.spec.incremental:
-        steps.append("AdvanceWatermark")
-    steps += ["Transform"] * len(context.spec.transforms_post)
+    named = [name for step in (*load.opening, *load.loading) for name in _step_names(step, spec)]
     return TargetPlan(
         schema_qualified_name=target.load.table.qualified,
         mode=strategy.mode,
-        path=inside.choice.path,
-        path_reason=inside.choice.reason,
-        lane=lane.lane,
-        lane_reason=lane.reason,
+        path=route.source.choice.path,
+        path_reason=route.source.choice.reason,
+        lane=route.lane.lane,
+        lane_reason=route.lane.reason,
         target_connection_name=str(target.connection.name),
         target_kind=target.backend.name,
-        exists=state is not None,
-        rows=state.rows if state else None,
+        exists=not ensure.creates,
+        rows=ensure.found.rows if ensure.found else None,
         declared_columns=target.shape.stored_columns,
         augmented_columns=tuple(column.name for column in target.shape.added),
         merge_keys=strategy.keys if keyed else (),  # type: ignore[union-attr]
         merge_keys_reason=target.load.keys_reason,
         compare_columns=strategy.compare if keyed else (),  # type: ignore[union-attr]
         compare_columns_reason=target.load.compare_reason,
-        schema_changes=() if created else tuple(str(step) for step in plan.steps),
-        drift=tuple(item.text for item in plan.drift),
-        plan_sql=tuple(target.ddl.statements(target.shape, plan.steps)),
-        steps=tuple(steps),
+        schema_changes=() if ensure.creates else tuple(str(step) for step in ensure.ddl.steps),
+        drift=tuple(item.text for item in ensure.ddl.drift),
+        plan_sql=tuple(target.ddl.statements(target.shape, ensure.ddl.steps)),
+        steps=(*named, *["Transform"] * len(spec.transforms_post)),
         checks=tuple(str(check) for check in target.load.checks),
-        on_quality_failure=context.spec.quality.on_failure if target.load.checks else "",
+        on_quality_failure=spec.quality.on_failure if target.load.checks else "",
         target_connection_info=_connection_info(target.backend, target.connection),
     )
+
+
+def _step_names(step: LoadStep, spec: PipelineSpec) -> tuple[str, ...]:
+    """Return the names under which a step is shown."""
+    match step:
+        case Ensure():
+            return ("EnsureTable",) if step.ddl.steps else ()
+        case StageQuery() | StageArrow() | StageRows():
+            return ("Read", "Prepare", "Stage")
+        case CheckStage():
+            return ("Expectations",)
+        case Publish():
+            return ("CheckBefore", "Write", *(["AdvanceWatermark"] if spec.incremental else []))
+        case Begin() | Refine() | Adopt() | EnforceChecks() | Settle():
+            return ()
+        case _:
+            return assert_never(step)
 
 
 @dataclass(frozen=True)
@@ -178,12 +200,12 @@ def validate(spec: PipelineSpec) -> ValidateResult:
     notes: list[str] = []
     sql = ""
     try:
-        with open_planned_source(spec, StepClock(spec.name)) as (context, reading):
-            if not isinstance(reading, NoSource):
-                sql = _normalized(context, reading)
-                for target in context.loads:
-                    _validate_target(context, target, reading, errors, notes)
-                _validate_transforms(context, errors, notes)
+        with open_plan(spec, _parameters(), StepClock(spec.name)) as (context, plan):
+            if not isinstance(plan, NoSource):
+                sql = _normalized(context, plan.reading)
+                for load in plan.loads:
+                    _validate_load(spec, load, errors, notes)
+                _validate_transforms(context, plan.transforms, errors, notes)
     except FlowError as exc:
         errors.append(str(exc))
     named = spec.loads[0].connection
@@ -191,28 +213,26 @@ def validate(spec: PipelineSpec) -> ValidateResult:
     return ValidateResult(spec.name, not errors, sql, errors, name, notes)
 
 
-def _validate_target(
-    context: RunContext, target: TargetContext, reading: PlannedSource, errors: list[str], notes: list[str]
-) -> None:
+def _validate_load(spec: PipelineSpec, load: LoadPlan | RefusedLoad, errors: list[str], notes: list[str]) -> None:
+    if isinstance(load, RefusedLoad):
+        errors.append(str(load.error))
+        return
+    table, choice = load.route.target.load.table, load.route.source.choice
     try:
-        planned = _target_plan(context, target, reading)
-        plan = plan_ddl(target.shape, target.ddl.inspect(target.shape), target.ddl.stored_type)
-        apply_drift_policy(
-            plan, context.spec.on_drift, table=target.load.table.qualified, where=target.load.table.where
-        )
-        notes.append(f"{planned.schema_qualified_name}: {planned.path} ({planned.path_reason})")
+        apply_drift_policy(load.ensure.ddl, spec.on_drift, table=table.qualified, where=table.where)
+        notes.append(f"{table.qualified}: {choice.path} ({choice.reason})")
     except FlowError as exc:
-        errors.append(str(exc.at(context.spec.where)))
+        errors.append(str(exc.at(spec.where)))
 
 
-def _validate_transforms(context: RunContext, errors: list[str], notes: list[str]) -> None:
+def _validate_transforms(context: RunContext, steps: Sequence[Transform], errors: list[str], notes: list[str]) -> None:
     """Run EXPLAIN in the target for the post-load SQL; functions and SQL that cannot be explained are noted."""
     target = context.loads[0]
-    for number, transform in enumerate(context.spec.transforms_post):
-        name = f"transforms_post[{number}]"
+    for step in steps:
+        name, transform = f"transforms_post[{step.number}]", step.transform
         if not isinstance(transform, str):
             notes.append(f"{name}: {post_load.transform_label(transform)} is not checked: only it knows what it does")
-        elif target.backend.dialect == "spark" or not _EXPLAINED.match(transform) or ";" in transform.rstrip("; \n"):
+        elif target.backend.is_lake or not _EXPLAINED.match(transform) or ";" in transform.rstrip("; \n"):
             notes.append(f"{name}: not checked: {post_load.plan_of_transform(transform).summary}")
         else:
             _explain(target, name, transform, errors, notes)

@@ -28,7 +28,7 @@ from ematix_flow.foundation.redact import mask
 from ematix_flow.planning.paths import CROSS_DB, SAME_DB
 from ematix_flow.sql.expressions import CannotRender
 
-_NOT_ASKED = "by the names of the connections: nobody was asked"
+_NOT_ASKED = "by the names of the connections: no system was contacted"
 
 
 class _OfflineConnection:

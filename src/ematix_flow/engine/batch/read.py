@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.catalog import backend_for, batch_refusal
 from ematix_flow.config.resolve import resolve
-from ematix_flow.engine.batch.pipeline_run import parallelism
+from ematix_flow.engine.batch.context import parallelism
 from ematix_flow.engine.batch.source import reads_until
 from ematix_flow.engine.cluster.executors import task_requirements
 from ematix_flow.engine.session.session import spark_session

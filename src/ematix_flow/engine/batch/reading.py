@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.catalog import backend_for, batch_refusal
-from ematix_flow.contract.backend import Backend, BatchSource
+from ematix_flow.contract.backend import Backend, BatchSource, DeclaredColumns, QueryStage, SparkSqlSource
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.dataplane.parquet_stage import scratch_dir
 from ematix_flow.dataplane.spark_session import is_sail_session
@@ -53,6 +53,11 @@ class PlannedSource:
     def query(self) -> str:
         """Return the source's SQL, empty for a dataframe."""
         return self.plan.query if self.plan else ""
+
+    @property
+    def estimated_rows(self) -> int | None:
+        """Return the number of rows that the source reports, None if it is unknown."""
+        return self.plan.estimated_rows if self.plan else None
 
     @property
     def kind(self) -> str:
@@ -112,9 +117,9 @@ def _planned_source(
     backend = backend_for(query_source.connection)
     if backend.batch_source is None:
         raise batch_refusal(backend, reading=True)
-    context.others += (backend,)
+    context.session.others += (backend,)
     source = backend.batch_source(query_source.connection)
-    if hasattr(source, "declare") and _casts_alone(context.spec):
+    if isinstance(source, DeclaredColumns) and _casts_alone(context.spec):
         source.declare(context.spec.loads[0].table.columns)
     query = _renamed_columns(context, query_source.query, backend.dialect)
     try:
@@ -134,24 +139,21 @@ def _casts_alone(spec: PipelineSpec) -> bool:
     return len(spec.loads) == 1 and not compared and not spec.column_map
 
 
-def _plan(context: RunContext, backend: Backend, source: Any, query: str, *, parallelism: int) -> ReadPlan:
-    if backend.dialect == "spark":
-        if hasattr(source, "plan_without_spark"):
-            known: ReadPlan | None = source.plan_without_spark(query, parallelism=parallelism)
-            if known is not None:
-                return known
-        if hasattr(source, "weighs_little"):
-            context.is_little = source.weighs_little(query)
+def _plan(context: RunContext, backend: Backend, source: BatchSource, query: str, *, parallelism: int) -> ReadPlan:
+    if isinstance(source, SparkSqlSource):
+        known = source.plan_without_spark(query, parallelism=parallelism)
+        if known is not None:
+            return known
+        context.session.is_little = source.weighs_little(query)
+    if backend.is_lake:
         context.spark()
-    planned: ReadPlan = source.plan(query, parallelism=parallelism)
-    return planned
+    return source.plan(query, parallelism=parallelism)
 
 
 def _federated(
     context: RunContext, query_source: QuerySource, joined: Sequence[Any], *, parallelism: int
 ) -> PlannedSource:
-    context.others += tuple(backend_for(connection) for connection in joined)
-    context.joined += tuple(joined)
+    context.session.add_systems(joined)
     source = FederatedSource(ConnectionReferences({item.name: item for item in joined}, required=True), context.spark)
     plan = source.plan(_renamed_columns(context, query_source.query, "spark"), parallelism=parallelism)
     return PlannedSource(None, None, source, plan, None, " + ".join(item.name for item in joined))
@@ -197,13 +199,18 @@ class TargetSource:
     columns: tuple[SourceColumn, ...] = ()
 
 
-def choose_path_for(context: RunContext, target: TargetContext, reading: PlannedSource) -> TargetSource:
-    """Return the path: inside the database if source and target share it and nothing needs Spark."""
+def choose_path_for(
+    context: RunContext, target: TargetContext, reading: PlannedSource, *, read_once: bool
+) -> TargetSource:
+    """Return the path: inside the database if source and target share it and nothing needs Spark.
+
+    With `read_once`, another target of a fan-out needs the rows outside the database, so that all share one read.
+    """
     spec, table = context.spec, target.load.table
     derived = {column.name for column in table.columns if is_derived(column)}
     names = [column.name for column in reading.columns()]
     require_columns(names, table.columns, derived=derived, table=table.qualified, where=spec.where)
-    obstacle, query, columns = _inside_database(context, target, reading)
+    obstacle, query, columns = _inside_database(context, target, reading, read_once=read_once)
     same = obstacle is None and _same_system(reading, target)
     stored = {column.name: target.ddl.stored_type(target.shape, column) for column in table.columns} if same else {}
     choice = choose_path(
@@ -219,10 +226,10 @@ def _same_system(reading: PlannedSource, target: TargetContext) -> bool:
 
 
 def _inside_database(
-    context: RunContext, target: TargetContext, reading: PlannedSource
+    context: RunContext, target: TargetContext, reading: PlannedSource, *, read_once: bool
 ) -> tuple[str | None, str | None, tuple[SourceColumn, ...]]:
     """Return the obstacle to a load inside the database, or the query it would run and its columns."""
-    if context.spec.fan_out and (context.read_once or not context.is_one_database):
+    if context.spec.fan_out and (read_once or not context.is_one_database):
         return "the source is read once for several targets", None, ()
     if reading.plan is None or reading.source is None:
         return "the source is a dataframe", None, ()
@@ -230,7 +237,7 @@ def _inside_database(
         return "transform_sql runs in Spark", None, ()
     if reading.backend is None:
         return "the source is several systems", None, ()
-    if not hasattr(target.sink, "stage_query"):
+    if not isinstance(target.sink, QueryStage):
         return f"{target.backend.title} is filled from outside", None, ()
     if not _same_system(reading, target):
         return "source and target are different systems", None, ()
@@ -277,14 +284,14 @@ def earliest_watermark(marks: Sequence[str | None], spec: PipelineSpec) -> str |
 
 
 def restricted_query(
-    target: TargetContext, reading: PlannedSource, inside: TargetSource, incremental: Incremental, mark: str | None
+    spec: PipelineSpec, table: TableSpec, reading: PlannedSource, inside: TargetSource, mark: str
 ) -> str:
     """Return the same-database query restricted to rows from the watermark on."""
-    query = inside.query or ""
-    if mark is None or reading.source is None:
+    query, incremental = inside.query or "", spec.incremental
+    if incremental is None or reading.source is None:
         return query
     column = next(item for item in inside.columns if item.name == incremental.column)
-    kind = target.load.table.column(incremental.column).type.kind
+    kind = table.column(incremental.column).type.kind
     start = as_source_value(threshold(incremental, mark, kind), kind, column)
     limited = reading.source.since(query, column, start) if start is not None else None
     return limited or query

@@ -76,6 +76,6 @@ def claim_requested_run(run_log: RunLog | None, requested: RunRecord | None) -> 
     if run_log is None or requested is None or run_log.take_action(requested.run_id, this_worker()):
         return
     raise AlreadyTaken(
-        f"run {requested.run_id[:8]} of {requested.pipeline} is carried out by somebody else, or was cancelled",
+        f"run {requested.run_id[:8]} of {requested.pipeline} is executed by another worker, or was cancelled",
         hint=f"look: flow runs show {requested.run_id[:8]}",
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.engine.batch.result import Listener, ProgressEvent, StepSeconds
 from ematix_flow.engine.session import session
+from ematix_flow.metrics.step_times import StepTimer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,14 +25,15 @@ def ignore_events(_: ProgressEvent) -> None:
 
 
 class StepClock:
-    """A listener that sums the seconds of each step, and forwards events with the time since the run began."""
+    """A listener that times the steps of a run, and forwards events with the time since the run began."""
 
     def __init__(self, pipeline: str = "", emit: Listener = ignore_events, *, first: str = "plan") -> None:
         self._pipeline = pipeline
         self._emit = emit
-        self._began = self._since = time.monotonic()
-        self._step = first
-        self._seconds: dict[str, float] = {}
+        self._began = time.monotonic()
+        self._timer = StepTimer(time.monotonic_ns)
+        self._timer(ProgressEvent(pipeline, first))
+        self._first = first
         self._event: ProgressEvent | None = None
         self._is_starting = False
         self._lock = threading.Lock()
@@ -45,7 +47,7 @@ class StepClock:
             self._event = event
             if self._is_starting:  # a progress event of the step that waits for Spark
                 return
-            self._switch(event.step)
+            self._timer(event)
         self._forward(event)
 
     @contextmanager
@@ -56,8 +58,8 @@ class StepClock:
             return
         known = session.session_start_seconds()
         with self._lock:
-            waiting, self._is_starting = self._step, True
-            self._switch(START)
+            self._is_starting = True
+            self._timer(ProgressEvent(self._pipeline, START))
         if known is None:
             self._forward(ProgressEvent(self._pipeline, START))
         try:
@@ -65,11 +67,16 @@ class StepClock:
         finally:
             with self._lock:
                 self._is_starting = False
-                self._switch(waiting)
                 resumed = self._event
+                self._timer(resumed or ProgressEvent(self._pipeline, self._first))
             if known is None and resumed is not None:
                 self._forward(resumed)
         self._record(known, session.session_start_seconds())
+
+    @property
+    def step(self) -> str:
+        """Return the current step; the start of Spark belongs to the step that waits for it."""
+        return self._event.step if self._event is not None else self._first
 
     def on_start_message(self, text: str) -> None:
         """Emit an event with the reason why the start of Spark waits."""
@@ -77,25 +84,19 @@ class StepClock:
 
     def seconds(self, step: str) -> float:
         """Return the seconds spent in one step so far."""
-        with self._lock:
-            running = time.monotonic() - self._since if step == self._step else 0.0
-            return self._seconds.get(step, 0.0) + running
+        return sum(item.seconds for item in self._timer.steps() if item.name == step)
 
     def steps(self) -> tuple[StepSeconds, ...]:
         """Return all steps so far, in the order in which they were first entered."""
-        with self._lock:
-            self._switch(self._step)
-            steps = [StepSeconds(step, round(seconds, 3)) for step, seconds in self._seconds.items()]
+        seconds: dict[str, float] = {}
+        for item in self._timer.steps():
+            seconds[item.name] = seconds.get(item.name, 0.0) + item.seconds
+        steps = [StepSeconds(step, round(total, 3)) for step, total in seconds.items()]
         return tuple(item for item in steps if item.seconds >= _WORTH_TELLING)
 
     def elapsed(self) -> float:
         """Return the seconds since the run began."""
         return time.monotonic() - self._began
-
-    def _switch(self, step: str) -> None:
-        moment = time.monotonic()
-        self._seconds[self._step] = self._seconds.get(self._step, 0.0) + moment - self._since
-        self._step, self._since = step, moment
 
     def _forward(self, event: ProgressEvent) -> None:
         self._emit(replace(event, seconds=self.elapsed()))

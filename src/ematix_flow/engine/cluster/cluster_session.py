@@ -55,7 +55,7 @@ def leave_session(session: SparkSession) -> None:
 def _require_settings(choice: EngineChoice) -> None:
     if choice.address.startswith("k8s://") and _IMAGE not in choice.settings:
         raise ConfigError(
-            f"{master_urls.shown_address(choice.address)}: nobody said which image the executors run",
+            f"{master_urls.shown_address(choice.address)}: no image is set for the executors",
             hint=f'write "{_IMAGE}" = "registry/image:tag" below [spark]; it needs Spark, Python and pyarrow',
         )
 

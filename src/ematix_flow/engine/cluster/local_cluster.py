@@ -11,13 +11,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ematix_flow.foundation import redact
 from ematix_flow.run_log.worker import is_dead
+from ematix_flow.storage.file_locks import locked_file
 
 FOLDER_VARIABLE = "EMATIX_FLOW_CLUSTER_DIR"
 HOST = "127.0.0.1"
@@ -148,14 +149,9 @@ def write_private(file: Path, text: str) -> None:
     part.replace(file)
 
 
-@contextlib.contextmanager
-def locked() -> Iterator[None]:
+def locked() -> AbstractContextManager[None]:
     """Hold the lock that serialises starts and stops."""
-    import fcntl
-
-    with (folder(make=True) / _LOCK).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return locked_file(folder(make=True) / _LOCK)
 
 
 def master_status(cluster: LocalCluster) -> dict[str, Any] | None:

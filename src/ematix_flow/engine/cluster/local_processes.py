@@ -173,12 +173,12 @@ def _end_processes(cluster: LocalCluster) -> list[int]:
     """End the workers first, so that they end their executors; kill processes still running after 15 s."""
     members = [member.worker for member in (*cluster.living(), cluster.master) if member.is_alive]
     numbers = [int(member.split(":")[1]) for member in members]
-    everybody = [*members, *(worker_of(pid) for pid in descendants(numbers))]
+    processes = [*members, *(worker_of(pid) for pid in descendants(numbers))]
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for one in everybody if number == signal.SIGKILL else members:
+        for one in processes if number == signal.SIGKILL else members:
             _signal(one, number)
         until = time.monotonic() + 15
-        while time.monotonic() < until and not all(map(is_dead, everybody)):
+        while time.monotonic() < until and not all(map(is_dead, processes)):
             time.sleep(0.05)
     remove_cluster()
     return numbers
@@ -218,4 +218,4 @@ def _free_port() -> int:
 
 def _log_tail(log: Path) -> str:
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it said nothing"
+    return lines[-1][:300] if lines else "it printed nothing"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.engine.session.jars import cache_folder
-from ematix_flow.foundation.version import __version__
+from ematix_flow.foundation.packages import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -76,7 +76,7 @@ def _check_port(ready: Connection) -> str:
             return f"{host}:{port} accepts connections"
     except OSError as error:
         raise Unreachable(
-            f"nobody answers at {host}:{port}: {error.strerror or error}",
+            f"no server answers at {host}:{port}: {error.strerror or error}",
             hint="is the server up, and does the network let you through?",
             connection=ready.name,
         ) from None
@@ -124,7 +124,7 @@ def _missing_folder(path: Path, connection: Connection) -> str:
     home = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
     if not os.access(home, os.W_OK | os.X_OK):
         raise PermissionDenied(
-            f"{path} is not there, and {home} lets nobody make it",
+            f"{path} is not there, and {home} does not permit creating it",
             hint="correct the path, or the rights of that folder",
             connection=connection.name,
         )

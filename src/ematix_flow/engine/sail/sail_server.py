@@ -16,8 +16,8 @@ from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.engine.session import spark_settings
 from ematix_flow.engine.session.engine_choice import EngineChoice
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import MissingDriver, RunFailed, Unsupported
-from ematix_flow.foundation.packages import require_package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ def refuse_transforms(spec: PipelineSpec, target: Backend) -> None:
     """Raise Unsupported for SQL that Sail cannot run; post-load SQL would otherwise fail after the load's commit."""
     if spec.transform_sql is not None:
         raise Unsupported('engine="sail" runs no transform_sql', hint='use engine="local"')
-    if target.dialect == "spark" and any(isinstance(item, str) for item in spec.transforms_post):
+    if target.is_lake and any(isinstance(item, str) for item in spec.transforms_post):
         raise Unsupported(
             f'engine="sail" runs no SQL of transforms_post on {target.title}', hint='use engine="local", or a function'
         )
@@ -95,7 +95,9 @@ def stop_server() -> None:
 
 def _running() -> Any:
     if _server.inner is None:
-        server = require_package("pysail.spark", what='engine="sail"', extra="native").SparkConnectServer(_HOST, 0)
+        server = require_driver(
+            "pysail.spark", needed_by='engine="sail"', package="pysail", extra="native"
+        ).SparkConnectServer(_HOST, 0)
         server.start(background=True)
         _server.inner = server
         atexit.register(stop_server)

@@ -188,12 +188,23 @@ def _remove_older_archives(kept: Path) -> None:
                 file.unlink()
 
 
+def _lower_priority(nice: int) -> None:
+    """Raise the nice value of this process and of its session.
+
+    Linux shares the processor between sessions first (autogroups), where the nice value of a process does not count: without
+    the second step a process in a session of its own takes as much as everything in the user's terminal.
+    """
+    os.nice(nice)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(nice), encoding="ascii")
+
+
 def main(sets: list[str]) -> int:
     """Run `python -m ematix_flow.engine.session.class_archive [set …]`: archive these sets, or with `--at-hand` the cached ones."""
     from ematix_flow.foundation.errors import FlowError
 
     if os.environ.get("EMATIX_FLOW_NICE"):
-        os.nice(int(os.environ["EMATIX_FLOW_NICE"]))
+        _lower_priority(int(os.environ["EMATIX_FLOW_NICE"]))
     if sets == ["--at-hand"]:
         train_archive_of_cached_jars()
         return 0

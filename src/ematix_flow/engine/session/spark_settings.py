@@ -74,7 +74,7 @@ _EXACT = {
     "spark.redaction.regex": ("(?i)secret|password|token|key|dsn|url", "no secret in Spark's own pages and logs"),
 }
 _ONE_MACHINE = {
-    "spark.ui.enabled": ("false", "a web server nobody opens costs a second"),
+    "spark.ui.enabled": ("false", "an unused web server costs a second"),
     "spark.ui.showConsoleProgress": ("false", "progress is shown by flow"),
     "spark.driver.host": ("127.0.0.1", "nothing listens beyond this machine"),
     "spark.driver.bindAddress": ("127.0.0.1", "nothing listens beyond this machine"),
@@ -88,7 +88,7 @@ _ONE_MACHINE = {
     "spark.python.daemon.module": (task_daemon.MODULE, "a Python task does not read Spark's own jar anew"),
 }
 _CLUSTER = {
-    "spark.ui.enabled": ("false", "a web server that asks nobody who they are"),
+    "spark.ui.enabled": ("false", "a web server without authentication"),
     "spark.ui.showConsoleProgress": ("false", "progress is shown by flow"),
     "spark.sql.catalogImplementation": ("in-memory", "tables are found by connection, not in a metastore"),
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": ("32", "listing a folder is not a job of 10000 tasks"),

@@ -96,23 +96,23 @@ def parse_query(query: str, dialects: Iterable[str]) -> tuple[Any, str] | None:
     return None
 
 
-def without_connection_name(query: str, tree: Any, host: str) -> str:
+def without_connection_name(query: str, tree: Any, connection: str) -> str:
     """Return the text without the connection's name before its tables and before fully qualified columns."""
-    edits = [table.parts[:2] for table in tables_of(tree) if table.parts[0].name == host and len(table.parts) > 1]
+    edits = [table.parts[:2] for table in tables_of(tree) if table.parts[0].name == connection and len(table.parts) > 1]
     short = any(len(table.parts) == 2 for table in tables_of(tree))
     for column in tree.find_all(exp.Column):
         parts = column.parts
-        if parts[0].name == host and len(parts) > (2 if short else 3):
+        if parts[0].name == connection and len(parts) > (2 if short else 3):
             edits.append(parts[:2])
     for first, second in sorted(edits, key=lambda pair: int(pair[0].meta["start"]), reverse=True):
         query = query[: int(first.meta["start"])] + query[int(second.meta["start"]) :]
     return query
 
 
-def require_spark_sql(dialect: str, hosts: Iterable[str]) -> None:
+def require_spark_sql(dialect: str, connections: Iterable[str]) -> None:
     """Raise SqlError unless a statement over several connections is Spark SQL, because Spark runs it."""
     if dialect != "spark":
         raise SqlError(
-            f"the statement reads from {', '.join(sorted(set(hosts)))}, and is not Spark SQL",
+            f"the statement reads from {', '.join(sorted(set(connections)))}, and is not Spark SQL",
             hint="a statement over several connections is Spark SQL; names are quoted with `backticks`",
         )

@@ -63,8 +63,8 @@ class _DescribedTable:
 class FederatedSource:
     """A source for statements whose tables are on several connections."""
 
-    def __init__(self, hosts: ConnectionReferences, spark: Callable[[], SparkSession]) -> None:
-        self._hosts = hosts
+    def __init__(self, references: ConnectionReferences, spark: Callable[[], SparkSession]) -> None:
+        self._references = references
         self._spark = spark
         self._known: dict[tuple[str, str], _DescribedTable] = {}
 
@@ -72,14 +72,14 @@ class FederatedSource:
         """Return the plan, with result columns derived from the tables' descriptions; no row is read."""
         query = without_semicolon(query)
         tree = parse_query(query)
-        for stranger in self._hosts.unqualified_in(tree):
-            raise self._hosts.unqualified_error(stranger)
-        tables = self._hosts.connections_in(tree)
+        for stranger in self._references.unqualified_in(tree):
+            raise self._references.unqualified_error(stranger)
+        tables = self._references.connections_in(tree)
         ordered = self._ordered(query)
         if ordered.reasons:
             tree = parse_query(ordered.query)
-            tables = self._hosts.connections_in(tree)
-        described = [self._described(table, host, parallelism) for table, host in tables]
+            tables = self._references.connections_in(tree)
+        described = [self._described(table, name, parallelism) for table, name in tables]
         views = [f"flow_{uuid.uuid4().hex}" for _ in tables]
         named = [(table, quote(view, "spark")) for (table, _), view in zip(tables, views, strict=True)]
         statement = replace_in_text(ordered.query, tree, named)
@@ -124,29 +124,29 @@ class FederatedSource:
 
     def _files_of(self, table: Any) -> TableFiles | None:
         """Return the files of a lake table; None for a table of a database."""
-        backend = backend_for(self._hosts.connection(table.parts[0].name))
-        if backend.dialect != "spark" or backend.batch_source is None or not reorders_joins(self._spark()):
+        backend = backend_for(self._references.connection(table.parts[0].name))
+        if not backend.is_lake or backend.batch_source is None or not reorders_joins(self._spark()):
             return None
-        source = backend.batch_source(self._hosts.connection(table.parts[0].name))
+        source = backend.batch_source(self._references.connection(table.parts[0].name))
         return source.files_of(table) if isinstance(source, LakeSource) else None
 
-    def _described(self, table: Any, host: str, parallelism: int) -> _DescribedTable:
-        connection = self._hosts.connection(host)
+    def _described(self, table: Any, name: str, parallelism: int) -> _DescribedTable:
+        connection = self._references.connection(name)
         backend = backend_for(connection)
         relation = ".".join(_written_name(part, backend.dialect) for part in table.parts[1:])
-        if (host, relation) not in self._known:
+        if (name, relation) not in self._known:
             if backend.batch_source is None:
                 raise batch_refusal(backend, reading=True)
-            if backend.dialect == "spark":
+            if backend.is_lake:
                 self._spark()
             source = backend.batch_source(connection)
             try:
                 plan = source.plan(f"SELECT * FROM {relation}", parallelism=parallelism)
             except FlowError as exc:
-                exc.facts.setdefault("connection", host)
+                exc.facts.setdefault("connection", name)
                 raise
-            self._known[host, relation] = _DescribedTable(backend, source, relation, plan)
-        return self._known[host, relation]
+            self._known[name, relation] = _DescribedTable(backend, source, relation, plan)
+        return self._known[name, relation]
 
     def _answered(self, statement: str, spark: SparkSession, tables: list[_DescribedTable]) -> tuple[SourceColumn, ...]:
         with translated_errors("planning the statement"):
@@ -165,7 +165,7 @@ class FederatedSource:
         spark = self._spark()
         with ExitStack() as open_until, translated_errors("planning the statement"), exact_settings(spark):
             for view, table in tables:
-                if table.backend.dialect == "spark":
+                if table.backend.is_lake:
                     frame = table.source.read(table.plan, spark, open_until)
                 else:
                     carriers = [(column.name, _carrier(column)) for column in table.plan.columns]
@@ -181,33 +181,33 @@ class FederatedSource:
         return columns
 
 
-def locate_tables(query_source: QuerySource, hosts: ConnectionReferences) -> tuple[QuerySource, list[Any]]:
+def locate_tables(query_source: QuerySource, references: ConnectionReferences) -> tuple[QuerySource, list[Any]]:
     """Return the query on the connection that runs it, and the connections it joins if there are several."""
-    candidates = hosts.mentioned_in(query_source.query)
-    if not candidates and not hosts.required:
+    candidates = references.mentioned_in(query_source.query)
+    if not candidates and not references.required:
         return query_source, []
     own = backend_for(query_source.connection).dialect
     parsed_query = naming.parse_query(
         query_source.query, ("spark", own, *(backend_for(item).dialect for item in candidates))
     )
     if parsed_query is None:
-        if hosts.required:
+        if references.required:
             parse_query(without_semicolon(query_source.query))  # raises the syntax error
         return query_source, []
     tree, dialect = parsed_query
-    named = list(dict.fromkeys(host for _, host in hosts.connections_in(tree)))
-    strangers = hosts.unqualified_in(tree)
+    named = list(dict.fromkeys(name for _, name in references.connections_in(tree)))
+    strangers = references.unqualified_in(tree)
     ordinary = not named or (strangers and named == [query_source.connection.name])
-    if ordinary and not (hosts.required and strangers):
+    if ordinary and not (references.required and strangers):
         return query_source, []
     if strangers:
-        raise hosts.unqualified_error(strangers[0])
+        raise references.unqualified_error(strangers[0])
     if len(named) == 1:
         return QuerySource(
-            hosts.connection(named[0]), naming.without_connection_name(query_source.query, tree, named[0])
+            references.connection(named[0]), naming.without_connection_name(query_source.query, tree, named[0])
         ), []
     naming.require_spark_sql(dialect, named)
-    return query_source, [hosts.connection(name) for name in named]
+    return query_source, [references.connection(name) for name in named]
 
 
 def _create_view(frame: DataFrame, view: str, open_until: ExitStack) -> None:
@@ -227,7 +227,7 @@ def _carrier(column: SourceColumn) -> ColumnType:
 
 def _pushdown_queries(tree: Any, table: Any, described: _DescribedTable, parallelism: int) -> ReadPlan:
     """Return the read of one table; lakes need no pushdown here, because Spark itself prunes columns and rows."""
-    if described.backend.dialect == "spark":
+    if described.backend.is_lake:
         return described.plan
     whole, restricted = pushdown_queries(
         tree, table, described.plan.columns, described.relation, described.backend.dialect

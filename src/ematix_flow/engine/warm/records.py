@@ -17,9 +17,7 @@ from ematix_flow.engine.session.java import find_java
 from ematix_flow.foundation.processes import is_stopped, memory_bytes
 from ematix_flow.foundation.warm_engine import build_identity, engine_folder
 from ematix_flow.run_log.worker import is_dead, this_worker
-
-if os.name == "posix":
-    import fcntl
+from ematix_flow.storage.file_locks import try_lock
 
 PATIENCE_SECONDS = 0.8
 _MOST_PATIENT = 10
@@ -170,28 +168,18 @@ def make_folder() -> Path:
 
 
 @contextlib.contextmanager
-def lock_for_block(file: Path, *, shared: bool = False) -> Iterator[IO[bytes] | None]:
+def lock_for_block(file: Path) -> Iterator[IO[bytes] | None]:
     """Yield the file locked for the block, None if the lock is taken; it ends with the last process that holds it."""
-    held = take_lock(file, shared=shared)
-    try:
+    held = take_lock(file)
+    with held or contextlib.nullcontext():
         yield held
-    finally:
-        if held is not None:
-            held.close()
 
 
 def take_lock(file: Path, *, shared: bool = False) -> IO[bytes] | None:
-    """Return a file locked without waiting, None when another lock conflicts; closing it releases the lock."""
-    while True:
-        opened = os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
-        try:
-            fcntl.flock(opened, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except OSError:
-            opened.close()
-            return None
-        if _is_still(file, opened):
-            return opened
-        opened.close()  # removed between the two calls: a lock on it excludes no other process
+    """Return a file of this folder locked without waiting, None when another lock conflicts."""
+    while (held := try_lock(file, shared=shared, mode=0o600)) is not None and not _is_still(file, held):
+        held.close()  # removed between the two calls: a lock on it excludes no other process
+    return held
 
 
 def _is_still(file: Path, opened: IO[bytes]) -> bool:

@@ -22,12 +22,12 @@ from ematix_flow.dataplane.task_errors import staging_task
 from ematix_flow.dataplane.type_mapping import arrow_schema, pairs
 from ematix_flow.declare.strategy import Scd2
 from ematix_flow.declare.types import String
-from ematix_flow.families.integrity import SAMPLES, row_keys
 from ematix_flow.families.lake.integrity import StageFacts
 from ematix_flow.families.sql.sink import earlier_watermark, later_watermark
+from ematix_flow.families.violations import SAMPLES, row_keys
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.lazy_imports import pa, pc, pq
-from ematix_flow.storage.paths import translated_os_errors
+from ematix_flow.storage.os_errors import translated_os_errors
 
 _OUTCOME = "file STRING, rows BIGINT, facts STRING"
 
@@ -68,6 +68,8 @@ def write_rows(
 def _work(job: WriteJob, folder: Path, options: Mapping[str, Any]) -> _TaskPlan:
     declared, table = job.shape.declared, job.shape.table
     added = {column.name for column in job.shape.added}
+    stored = set(table.column_names)
+    from_source = [column for column in declared.columns if column.name not in stored]  # an event time without a column
     event = job.strategy.event_time if isinstance(job.strategy, Scd2) else None
     own = {LOADED_AT: job.started_at, BATCH_ID: job.run_id}
     mark = None
@@ -75,7 +77,7 @@ def _work(job: WriteJob, folder: Path, options: Mapping[str, Any]) -> _TaskPlan:
         mark = (job.incremental.column, declared.column(job.incremental.column).type.kind)
     return _TaskPlan(
         folder=str(folder),
-        columns=tuple(pairs(table.columns)),
+        columns=tuple(pairs((*table.columns, *from_source))),
         constants={name: value for name, value in own.items() if name in added},
         not_null=tuple(
             column.name

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.contract.write import WriteJob
 from ematix_flow.dataplane.spark_session import is_sail_session
 from ematix_flow.declare.types import Column
-from ematix_flow.families.integrity import (
-    SAMPLES,
-    RowTest,
-    duplicate_keys,
-    keys_text,
-    row_keys,
-    row_tests,
-    row_violation,
-)
 from ematix_flow.families.lake.columns import watermark_text
+from ematix_flow.families.violations import (
+    SAMPLES,
+    column_tests,
+    duplicates_error,
+    length_error,
+    null_error,
+    row_keys,
+    samples_text,
+)
 from ematix_flow.foundation.errors import BadValue, DataError
 from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.sql.spark_text import quote, text_literal
-from ematix_flow.storage.paths import LakePath, translated_os_errors, write_atomically
+from ematix_flow.storage.os_errors import translated_os_errors
+from ematix_flow.storage.paths import LakePath, write_atomically
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -92,8 +93,7 @@ def refuse_violations(facts: StageFacts, staged: Callable[[], DataFrame], job: W
         if facts.broken.get(name):
             keys = row_keys(job)
             known = facts.samples.get(name) or (_sampled(staged(), keys, test) if keys else [])
-            samples = f" (for example {keys_text(keys, known)})" if keys else ""
-            raise _broken(job, kind, column, facts.broken[name], samples)
+            raise _broken(job, kind, column, facts.broken[name], samples_text(keys, known))
 
 
 def repeated_keys(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -109,26 +109,28 @@ def check_keys(frame: DataFrame, job: WriteJob, keys: Sequence[str]) -> None:
     if not repeated_rows:
         return
     totals = twice.selectExpr("count(*) AS `keys`", "sum(__flow_n) AS `rows`").collect()[0]
-    examples = [tuple(row)[:-1] for row in repeated_rows]
-    raise duplicate_keys(job, keys, count=int(totals["keys"]), rows=int(totals["rows"]), examples=examples)
+    samples = [tuple(row)[:-1] for row in repeated_rows]
+    raise duplicates_error(job, keys, samples, repeated=int(totals["keys"]), rows=int(totals["rows"]))
 
 
-def _tests(job: WriteJob) -> list[RowTest]:
-    tests = row_tests(job, quote, lambda text: f"char_length({text})")
-    folders, marker = job.write_options.get("partition_by") or (), job.write_options.get("csv_null_value")
+def _tests(job: WriteJob) -> list[tuple[str, Column, str]]:
+    tests: list[tuple[str, Column, str]] = []
     for column in job.shape.declared.columns:
         name = quote(column.name)
-        if column.name in folders and column.type.kind in _TEXTS:
+        tests += column_tests(job, column, quote, "char_length({})".format)
+        if column.name in (job.write_options.get("partition_by") or ()) and column.type.kind in _TEXTS:
             tests.append(("folder", column, f"{name} = ''"))
-        if marker:
-            tests.append(("marker", column, f"CAST({name} AS STRING) = {text_literal(marker)}"))
+        if job.write_options.get("csv_null_value"):
+            tests.append(
+                ("marker", column, f"CAST({name} AS STRING) = {text_literal(job.write_options['csv_null_value'])}")
+            )
     return tests
 
 
 def _broken(job: WriteJob, kind: str, column: Column, count: int, samples: str) -> DataError:
     if kind in ("folder", "marker"):
         return _unwritable(job, kind, column, f"{job.shape.declared.qualified}.{column.name}{samples}", count)
-    return row_violation(job, kind, column, count, samples)
+    return (null_error if kind == "null" else length_error)(job, column, count, samples)
 
 
 def _unwritable(job: WriteJob, kind: str, column: Column, where: str, count: int) -> DataError:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ematix_flow.contract.shape import DELETED_AT
 from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Deletes, Merge
-from ematix_flow.families.integrity import check_deletes
 from ematix_flow.families.lake.columns import LakeJobSql, instant
 from ematix_flow.families.lake.integrity import check_keys
 from ematix_flow.families.lake.table_change import (
@@ -23,6 +22,7 @@ from ematix_flow.families.lake.table_change import (
     row_expressions,
     row_values,
 )
+from ematix_flow.families.violations import check_deletes
 from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.sql.spark_text import quote
 

@@ -9,7 +9,6 @@ from ematix_flow.contract.shape import IS_CURRENT, ROW_HASH, VALID_FROM, VALID_T
 from ematix_flow.contract.write import Counts
 from ematix_flow.dataplane.spark_session import is_sail_session
 from ematix_flow.declare.strategy import Deletes, Scd2
-from ematix_flow.families.integrity import check_deletes, check_forgotten
 from ematix_flow.families.lake.columns import LakeJobSql, instant, plus
 from ematix_flow.families.lake.integrity import check_keys
 from ematix_flow.families.lake.table_change import (
@@ -24,6 +23,7 @@ from ematix_flow.families.lake.table_change import (
     row_expressions,
     row_values,
 )
+from ematix_flow.families.violations import check_deletes, check_forgotten
 from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.sql.spark_text import quote
 

@@ -16,7 +16,6 @@ from ematix_flow.dataplane.type_mapping import pairs, spark_schema, spark_type
 from ematix_flow.declare.strategy import Deletes, Scd2
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import UUID, Column
-from ematix_flow.families.integrity import check_deletes, check_forgotten
 from ematix_flow.families.lake.columns import ROWS_SO_FAR, LakeJobSql, instant, plus, to_instant
 from ematix_flow.families.lake.scd2 import deleted_keys, expired_versions
 from ematix_flow.families.lake.table_change import (
@@ -31,6 +30,7 @@ from ematix_flow.families.lake.table_change import (
 )
 from ematix_flow.families.sql import scd2_events as sql_events
 from ematix_flow.families.sql.scd2_events import GONE, HASH, OBSERVED
+from ematix_flow.families.violations import check_deletes, check_forgotten
 from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.sql.spark_text import quote, text_literal
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from ematix_flow.contract.checks import CheckResult
 from ematix_flow.contract.write import Commit, Counts, Stage, WriteJob, WriteResult, WriteSession
@@ -251,6 +252,17 @@ class LakeSink(ABC):
                 return
             self.state.started(job)
             self.state.finished(job.run_id, job.writer, counts=None, error=error)
+
+    def has_database(self) -> bool:
+        """Return True: opening a lake creates nothing."""
+        return True
+
+    def last_sequences(self, schema: str, table: str, *, prefix: str, suffix: str) -> dict[str, int]:
+        """Return the last sequences of writers with such names, from the state files beside the tables."""
+        folder = self.lake_root.state()
+        names = [unquote(item.name).removesuffix(".json") for item in folder.iterdir()] if folder.is_dir() else []
+        wanted = (name for name in names if name.startswith(prefix) and name.endswith(suffix))
+        return {name: sequence for name in wanted if (sequence := self.last_sequence(name))}
 
     def record_transform(self, run_id: str, *, parent: str, pipeline: str, step: str, error: str | None,
                          metrics: str | None, started_at: datetime) -> None:  # fmt: skip

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.contract.backend import SparkSqlSource
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.dataplane.spark_session import active_session, broadcast_bytes, exact_settings, reorders_joins
 from ematix_flow.dataplane.spark_types import carrier_expressions, source_columns
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _MOST_NAMES = 200
 
 
-class LakeSource(ABC):
+class LakeSource(SparkSqlSource):
     """Queries of one lake; a backend implements how a table is recognised and opened."""
 
     what = "a table"

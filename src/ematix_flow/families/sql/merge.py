@@ -5,11 +5,11 @@ from __future__ import annotations
 from ematix_flow.contract.shape import DELETED_AT
 from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Deletes, Merge
-from ematix_flow.families.integrity import check_deletes
 from ematix_flow.families.sql.differences import StageDifferences, find_differences
 from ematix_flow.families.sql.integrity import check_keys
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.statements import JobSql
+from ematix_flow.families.violations import check_deletes
 
 
 def merge(session: SqlSession, job_sql: JobSql, strategy: Merge, *, staged: int) -> Counts:

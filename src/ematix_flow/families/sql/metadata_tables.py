@@ -112,6 +112,15 @@ class MetadataTables:
         """Return the last result that a writer published, None when it never published."""
         return self._commit_where("writer", writer)
 
+    def last_sequences(self, prefix: str, suffix: str) -> dict[str, int]:
+        """Return the last sequence of every writer whose name begins and ends so."""
+        sequence, pattern = self.d.quote("sequence"), self.d.text_literal(f"{prefix}%{suffix}")
+        rows = self.session.rows(
+            f"SELECT writer, MAX({sequence}) FROM {self.name(COMMITS)} WHERE writer LIKE {pattern} GROUP BY writer"
+        )
+        # In LIKE, the underscores of a name match any character.
+        return {str(name): int(last) for name, last in rows if name.startswith(prefix) and name.endswith(suffix)}
+
     def _commit_where(self, column: str, value: str) -> WriteResult | None:
         sequence = self.d.quote("sequence")
         rows = self.session.rows(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from ematix_flow.contract.shape import IS_CURRENT, ROW_HASH, VALID_FROM, VALID_TO
 from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Deletes, Scd2
-from ematix_flow.families.integrity import check_deletes, check_forgotten
 from ematix_flow.families.sql.differences import find_differences
 from ematix_flow.families.sql.integrity import check_keys
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.statements import JobSql
+from ematix_flow.families.violations import check_deletes, check_forgotten
 
 
 def scd2(session: SqlSession, job_sql: JobSql, strategy: Scd2, *, staged: int) -> Counts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.cdc import GATE
 from ematix_flow.contract.checks import CheckResult
-from ematix_flow.contract.lane import TaskInput
+from ematix_flow.contract.lane import ArrowStage
 from ematix_flow.contract.write import Commit, Counts, Stage, WriteJob, WriteResult, WriteSession
 from ematix_flow.declare.quality.checks import Check
 from ematix_flow.declare.strategy import Append, Changes, Merge, Scd2, Truncate
@@ -41,7 +41,7 @@ class _RolledBack(Exception):
         self.result = result
 
 
-class SqlSink(ABC):
+class SqlSink(ArrowStage):
     """A database as a target; a backend implements how to connect and how to fill a stage."""
 
     dialect: SqlDialect
@@ -50,10 +50,10 @@ class SqlSink(ABC):
     def connect(self) -> SqlSession:
         """Return a new session."""
 
-    def keep_session(self) -> None:  # noqa: B027  only some backends can
+    def keep_session(self) -> None:
         """Use one session from now on where the backend supports it, until `release`."""
 
-    def release_session(self) -> None:  # noqa: B027
+    def release_session(self) -> None:
         """Close the session that `hold` keeps open."""
 
     @abstractmethod
@@ -67,10 +67,6 @@ class SqlSink(ABC):
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
         """Write the frame into a new stage, with the column types of the target."""
         return self.stage_arrow(job, frame)
-
-    @abstractmethod
-    def stage_arrow(self, job: WriteJob, tasks: TaskInput) -> Stage:
-        """Write the rows of every task into a new stage."""
 
     @abstractmethod
     def drop_stage(self, session: SqlSession, run_id: str) -> None:
@@ -116,6 +112,14 @@ class SqlSink(ABC):
                 return None
         return last.commit.sequence if last is not None else None
 
+    def last_sequences(self, schema: str, table: str, *, prefix: str, suffix: str) -> dict[str, int]:
+        """Return the last sequence of every writer whose name begins and ends so; a suffix names the table."""
+        with self.connect() as session:
+            try:
+                return MetadataTables(session, self.dialect).last_sequences(prefix, suffix)
+            except MissingTable:
+                return {}
+
     def _settle_interrupted(self, session: SqlSession, meta: MetadataTables, job: WriteJob) -> WriteResult | None:
         recovered: WriteResult | None = None
         for run_id in meta.unfinished(job):
@@ -142,7 +146,7 @@ class SqlSink(ABC):
 
     def publish(self, job: WriteJob, stage: Stage, write_session: WriteSession) -> WriteResult:
         """Publish rows, token and watermark in one transaction; raise `LeaseHeld` if the token is already published."""
-        if job.pending and not self._can_rehearse(job):
+        if job.pending and not self._can_dry_run(job):
             return self._checked(job, stage, write_session)
         changes = self.ddl().statements(job.shape, job.pending) if job.pending else []
         if isinstance(job.strategy, Scd2) and job.strategy.event_time:
@@ -166,11 +170,11 @@ class SqlSink(ABC):
                     result = self._write(session, meta, job_sql, write_session)
                     if job.dry_run:
                         raise _RolledBack(result)
-            except _RolledBack as rehearsed:
-                return rehearsed.result
+            except _RolledBack as rolled_back:
+                return rolled_back.result
             return result
 
-    def _can_rehearse(self, job: WriteJob) -> bool:
+    def _can_dry_run(self, job: WriteJob) -> bool:
         """Return whether a dry run can execute the pending DDL: only if it rolls back and no second table changes."""
         return self.dialect.changes_roll_back and not (isinstance(job.strategy, Scd2) and job.strategy.event_time)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.contract.lane import ArrowParts, Carried
+from ematix_flow.contract.lane import ArrowSource, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.dataplane.arrow_lane import frame_of
 from ematix_flow.declare.types import ColumnType, Text
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class SqlSource(ABC):
+class SqlSource(ArrowSource):
     """A reader of queries on one connection."""
 
     dialect: SqlDialect
@@ -30,10 +30,6 @@ class SqlSource(ABC):
     @abstractmethod
     def plan(self, query: str, *, parallelism: int) -> ReadPlan:
         """Return the columns of the result and the parts of the read, without reading it."""
-
-    @abstractmethod
-    def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
-        """Return the parts of the read as Arrow batches."""
 
     def since(self, query: str, column: SourceColumn, value: str) -> str | None:
         """Return the query restricted to rows from a watermark on."""

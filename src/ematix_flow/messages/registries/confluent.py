@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, FlowError, PermissionDenied, Unreachable
+from ematix_flow.foundation.packages import __version__
 from ematix_flow.foundation.redact import mask, remember_secret
-from ematix_flow.foundation.version import __version__
 from ematix_flow.messages.registries.registry import (
     AVRO,
     CONFLUENT_WIRE,

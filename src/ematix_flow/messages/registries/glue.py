@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ematix_flow.declare.connections import GlueSchemaRegistryConnection
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import ConnectionFailed, FlowError, PermissionDenied, Unreachable
-from ematix_flow.foundation.packages import require_package
 from ematix_flow.foundation.redact import mask
 from ematix_flow.messages.registries.registry import GLUE_WIRE, RegisteredSchema, SchemaId, SchemaRefused, UnknownSchema
 
@@ -39,7 +39,9 @@ class GlueRegistry:
     @classmethod
     def of(cls, connection: GlueSchemaRegistryConnection, *, endpoint: str | None = None) -> GlueRegistry:
         """Return the registry of a connection; `endpoint` is given only where it is not Amazon's."""
-        boto3 = require_package("boto3", what="the Glue schema registry", extra="glue-schema-registry")
+        boto3 = require_driver(
+            "boto3", needed_by="the Glue schema registry", package="boto3", extra="glue-schema-registry"
+        )
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
 

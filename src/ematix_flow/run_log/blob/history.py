@@ -11,6 +11,7 @@ from ematix_flow.run_log.blob.objects import Document, Objects
 from ematix_flow.run_log.protocol import only_match
 from ematix_flow.run_log.records import AttemptState, Change, LastRun, RecordFate, RunRecord, from_text, to_text
 from ematix_flow.run_log.requests import RunRequests
+from ematix_flow.storage.object_store import in_parallel
 
 _SEVERAL = 6
 
@@ -95,7 +96,7 @@ class BlobHistory(RunRequests):
 
     def latest_runs(self) -> dict[str, RunRecord]:
         """Return the newest run of every pipeline, without runs that are only requested."""
-        newest = self._objects.at_once(self._newest, self._objects.folders("runs/"))
+        newest = in_parallel(self._newest, self._objects.folders("runs/"))
         return {record.pipeline: record for record in newest if record is not None}
 
     def retire_runs(self, before: datetime) -> int:
@@ -111,7 +112,7 @@ class BlobHistory(RunRequests):
             self._remove(keys)
             return True
 
-        return sum(self._objects.at_once(retired, keys))
+        return sum(in_parallel(retired, keys))
 
     def get_run(self, run_id: str) -> RunRecord | None:
         """Return the run with that id or unique id prefix; None if there is none."""

@@ -7,20 +7,16 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 from ematix_flow.foundation.errors import ConnectionFailed, Unreachable
-from ematix_flow.run_log.blob.bucket import ABSENT, ObjectChanged, ObjectStore
+from ematix_flow.storage.object_store import ABSENT, ObjectStore, in_parallel, put_if
 
 VERSION = 1
-AT_ONCE = 16
 _TRIES = 20
 _VERSION_KEY = "version.json"
 
 Document = dict[str, Any]
-_T = TypeVar("_T")
-_R = TypeVar("_R")
 
 
 class Objects:
@@ -38,15 +34,7 @@ class Objects:
 
     def read_all(self, keys: Iterable[str]) -> list[Document]:
         """Return many documents, read in parallel, in the order of their keys; missing ones are left out."""
-        return [document for document in self.at_once(self.read, keys) if document is not None]
-
-    def at_once(self, work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
-        """Return `work(item)` for all items, in up to 16 threads: one request is slow, many at once are not slower."""
-        todo = list(items)
-        if len(todo) < 2:
-            return [work(item) for item in todo]
-        with ThreadPoolExecutor(min(AT_ONCE, len(todo)), thread_name_prefix="run-log") as pool:
-            return list(pool.map(work, todo))
+        return [document for document in in_parallel(self.read, keys) if document is not None]
 
     def write(self, key: str, document: Mapping[str, Any]) -> None:
         """Write a document, replacing an existing one."""
@@ -54,7 +42,7 @@ class Objects:
 
     def mark(self, *keys: str) -> None:
         """Write empty objects, whose keys are the information."""
-        self.at_once(lambda key: self._bucket.put(self._prefix + key, b""), keys)
+        in_parallel(lambda key: self._bucket.put(self._prefix + key, b""), keys)
 
     def create(self, key: str, document: Mapping[str, Any]) -> bool:
         """Write a document unless it exists; return True to exactly one caller."""
@@ -74,33 +62,29 @@ class Objects:
 
     def keys(self, prefix: str, *, page: int = 1000) -> Iterator[str]:
         """Yield the keys below this one, in order."""
-        return (key[len(self._prefix) :] for key in self._bucket.keys(self._prefix + prefix, page=page))
+        listed = self._bucket.listed(self._prefix + prefix, page=page)
+        return (item.key[len(self._prefix) :] for item in listed)
 
     def folders(self, prefix: str) -> list[str]:
         """Return the distinct key prefixes below this one, up to and including the next slash."""
-        return [key[len(self._prefix) :] for key in self._bucket.folders(self._prefix + prefix)]
+        folders, _ = self._bucket.children(self._prefix + prefix)
+        return [f"{key[len(self._prefix) :]}/" for key in folders]
 
     def delete(self, *keys: str) -> None:
         """Delete objects; ignore those that do not exist."""
-        self.at_once(lambda key: self._bucket.delete(self._prefix + key), keys)
+        self._bucket.delete(self._prefix + key for key in keys)
 
     def close(self) -> None:
         """Close the connections."""
         self._bucket.close()
 
     def _swap(self, key: str, document: Mapping[str, Any], *, match: str) -> bool:
-        """Write conditionally; after a lost response, the attempt id shows that the conflict is with our own write."""
         body = _body({**document, "attempt_id": uuid.uuid4().hex})
-        try:
-            self._bucket.put(self._prefix + key, body, match=match)
-            return True
-        except ObjectChanged:
-            now = self._bucket.get(self._prefix + key)
-            return now is not None and now.body == body
+        return put_if(self._bucket, self._prefix + key, body, match=match) is not None
 
     def _check_version(self) -> None:
         """Raise if the run log has a later version; the first listing also checks that the bucket exists."""
-        next(iter(self._bucket.keys(self._prefix, page=1)), None)
+        next(iter(self._bucket.listed(self._prefix, page=1)), None)
         known = self.read(_VERSION_KEY)
         if known is None:
             self._bucket.put(self._prefix + _VERSION_KEY, _body({"version": VERSION}))

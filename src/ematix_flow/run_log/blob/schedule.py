@@ -12,6 +12,7 @@ from ematix_flow.run_log.blob.keys import encode, newest_first_number
 from ematix_flow.run_log.blob.objects import Document, Objects
 from ematix_flow.run_log.records import from_text, in_utc, to_text
 from ematix_flow.run_log.schedule import CRON, Interval, Pause, Slot
+from ematix_flow.storage.object_store import in_parallel
 
 _TAKING = "taking"
 
@@ -52,20 +53,20 @@ class BlobSchedule:
     def last_slots(self, kind: str = CRON) -> dict[str, Slot]:
         """Return the slot of this kind that each pipeline fired last."""
         documents = self._objects.read_all(self._objects.keys(f"last_slots/{encode(kind)}/"))
-        last = self._objects.at_once(self._last, documents)
+        last = in_parallel(self._last, documents)
         return {slot.pipeline: slot for slot in last if slot is not None}
 
-    def _last(self, told: Document) -> Slot | None:
+    def _last(self, document: Document) -> Slot | None:
         """Return the last slot of a pipeline, also if the process that took it died before it recorded that."""
-        known = _slot(told)
-        taken = self._taken(told["pipeline"], told[_TAKING]) if told.get(_TAKING) else None
+        known = _slot(document)
+        taken = self._taken(document["pipeline"], document[_TAKING]) if document.get(_TAKING) else None
         if known is None or taken is None:
             return known or taken
         return max(known, taken, key=lambda slot: slot.fired_at)
 
     def _taken(self, pipeline: str, digest: str) -> Slot | None:
-        told = self._objects.read(_slot_key(pipeline, digest))
-        return Slot.from_dict(told) if told is not None else None
+        document = self._objects.read(_slot_key(pipeline, digest))
+        return Slot.from_dict(document) if document is not None else None
 
     def set_paused(self, name: str, paused: bool, by: str) -> None:
         """Pause or unpause a pipeline or workflow; a second pause does not replace the first."""
@@ -85,9 +86,7 @@ class BlobSchedule:
 
     def record_intervals(self, pipeline: str, intervals: Iterable[Interval]) -> None:
         """Write the states of intervals; planning never takes an interval away from its worker."""
-        self._objects.at_once(
-            lambda interval: self._change(pipeline, interval.start, interval.end, interval.after), intervals
-        )
+        in_parallel(lambda interval: self._change(pipeline, interval.start, interval.end, interval.after), intervals)
 
     def intervals(self, pipeline: str) -> list[Interval]:
         """Return the intervals of a pipeline, the earliest first."""
@@ -143,9 +142,9 @@ def _has_taken(known: Document | None, taken: Slot) -> Document | None:
     return {**known, _TAKING: None} if taking == taken.digest else None
 
 
-def _slot(told: Document) -> Slot | None:
+def _slot(document: Document) -> Slot | None:
     """Return the recorded slot; None if no slot of this kind is known to have been taken."""
-    return Slot.from_dict(told) if "slot" in told else None
+    return Slot.from_dict(document) if "slot" in document else None
 
 
 def _last_key(slot: Slot) -> str:

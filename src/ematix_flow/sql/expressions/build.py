@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ematix_flow.declare.normalizers import normalizers as said
+from ematix_flow.declare.normalizers import normalizers
 from ematix_flow.declare.normalizers.patterns import Replacement, parse_pattern, parse_replacement
 from ematix_flow.sql.expressions import datetime_text, number_text, tree
 
@@ -13,10 +13,10 @@ from ematix_flow.sql.expressions import datetime_text, number_text, tree
 def build_expression(markers: Sequence[object], column: tree.ColumnExpr | None) -> tree.Expression:
     """Return the tree of a column's markers around its source column (None where the first marker is `derive`)."""
     expression: tree.Expression | None = column
-    for marker in said.check_chain(markers):
+    for marker in normalizers.check_chain(markers):
         expression = (
             tree.UserSqlExpr(marker.expression, None)
-            if isinstance(marker, said.Derive)
+            if isinstance(marker, normalizers.Derive)
             else _step(marker, _require_expression(expression))
         )
     return _require_expression(expression)
@@ -33,48 +33,54 @@ def _require_expression(expression: tree.Expression | None) -> tree.Expression:
     return expression
 
 
-def _step(marker: said.Normalizer, x: tree.Expression) -> tree.Expression:
+def _step(marker: normalizers.Normalizer, x: tree.Expression) -> tree.Expression:
     match marker:
-        case said.ParseTimestamp() | said.ParseDate() | said.ParseInt() | said.ParseNumeric() | said.ParseBool():
+        case (
+            normalizers.ParseTimestamp()
+            | normalizers.ParseDate()
+            | normalizers.ParseInt()
+            | normalizers.ParseNumeric()
+            | normalizers.ParseBool()
+        ):
             return _parsing(marker, x)
-        case said.ToTimezone(zone):
+        case normalizers.ToTimezone(zone):
             return tree.AtTimeZoneExpr(x, zone)
-        case said.DateTrunc(unit):
+        case normalizers.DateTrunc(unit):
             return tree.DateTruncExpr(x, unit)
-        case said.Round(digits):
+        case normalizers.Round(digits):
             return tree.RoundExpr(x, digits)
-        case said.Clamp(low, high):
+        case normalizers.Clamp(low, high):
             return _clamp(x, low, high)
-        case said.Default(value):
+        case normalizers.Default(value):
             return tree.CoalesceExpr(_text(x) if isinstance(value, str) else x, tree.LiteralExpr(value))
-        case said.NullIf(value):
+        case normalizers.NullIf(value):
             return tree.NullIfExpr(_text(x) if isinstance(value, str) else x, tree.LiteralExpr(value))
-        case said.Sql(expression):
+        case normalizers.Sql(expression):
             return tree.UserSqlExpr(expression, x)
     return _text_step(marker, _text(x))
 
 
-def _text_step(marker: said.Normalizer, x: tree.Expression) -> tree.Expression:
+def _text_step(marker: normalizers.Normalizer, x: tree.Expression) -> tree.Expression:
     match marker:
-        case said.Trim():
+        case normalizers.Trim():
             return tree.TrimExpr(x)
-        case said.Lower():
+        case normalizers.Lower():
             return tree.LowerExpr(x)
-        case said.Upper():
+        case normalizers.Upper():
             return tree.UpperExpr(x)
-        case said.EmptyToNull():
+        case normalizers.EmptyToNull():
             return tree.NullIfExpr(x, tree.LiteralExpr(""))
-        case said.WhitespaceToNull():
+        case normalizers.WhitespaceToNull():
             return tree.NullIfExpr(tree.TrimExpr(x), tree.LiteralExpr(""))
-        case said.EmailNormalize():
+        case normalizers.EmailNormalize():
             return tree.LowerExpr(tree.TrimExpr(x))
-        case said.PhoneNormalize():
+        case normalizers.PhoneNormalize():
             return tree.RegexReplaceExpr(x, parse_pattern("[^0-9+]"), Replacement(()), everywhere=True)
-        case said.Replace(old, new):
+        case normalizers.Replace(old, new):
             return tree.ReplaceExpr(x, old, new)
-        case said.TruncateText(n):
+        case normalizers.TruncateText(n):
             return tree.SubstringExpr(x, 1, n)
-        case said.RegexReplace(source, replacement, flags):
+        case normalizers.RegexReplace(source, replacement, flags):
             pattern = parse_pattern(source, ignore_case="i" in flags)
             return tree.RegexReplaceExpr(
                 x, pattern, parse_replacement(replacement, pattern=pattern), everywhere="g" in flags
@@ -82,22 +88,25 @@ def _text_step(marker: said.Normalizer, x: tree.Expression) -> tree.Expression:
     raise TypeError(f"{marker!r} has no meaning as an expression")
 
 
-def _parsing(marker: said.Normalizer, x: tree.Expression) -> tree.Expression:
+def _parsing(marker: normalizers.Normalizer, x: tree.Expression) -> tree.Expression:
     text = _text(x)
     match marker, tree.kind_of(x):
-        case (said.ParseTimestamp(default=value), "timestamp_tz") | (said.ParseDate(default=value), "date"):
+        case (normalizers.ParseTimestamp(default=value), "timestamp_tz") | (
+            normalizers.ParseDate(default=value),
+            "date",
+        ):
             return x if value is None else tree.CoalesceExpr(x, tree.LiteralExpr(value))
     match marker:
-        case said.ParseTimestamp():
+        case normalizers.ParseTimestamp():
             branches = datetime_text.instant_branches(text, marker.formats_to_try())
             return _or_failure(text, branches, marker, kind="timestamp_tz")
-        case said.ParseDate():
+        case normalizers.ParseDate():
             return _or_failure(text, datetime_text.date_branches(text, marker.formats_to_try()), marker, kind="date")
-        case said.ParseInt():
+        case normalizers.ParseInt():
             return _or_failure(text, number_text.integer_branches(text), marker, kind="big_int")
-        case said.ParseNumeric(precision, scale):
+        case normalizers.ParseNumeric(precision, scale):
             return _or_failure(text, number_text.decimal_branches(text, precision, scale), marker, kind="numeric")
-        case said.ParseBool(truthy, falsy):
+        case normalizers.ParseBool(truthy, falsy):
             word = tree.LowerExpr(text)
             answers = ((truthy, True), (falsy, False))
             return tree.CaseExpr(
@@ -114,7 +123,7 @@ def _parsing(marker: said.Normalizer, x: tree.Expression) -> tree.Expression:
 def _or_failure(
     text: tree.Expression,
     branches: tuple[tuple[tree.Condition, tree.Expression], ...],
-    marker: said.ParseTimestamp | said.ParseDate | said.ParseInt | said.ParseNumeric,
+    marker: normalizers.ParseTimestamp | normalizers.ParseDate | normalizers.ParseInt | normalizers.ParseNumeric,
     *,
     kind: tree.Kind,
 ) -> tree.Expression:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from ematix_flow.declare.quality import checks as said
+from ematix_flow.declare.quality import checks
 from ematix_flow.declare.types import ColumnType
 from ematix_flow.sql.expressions import tree
 from ematix_flow.sql.expressions.literals import known_dialect
@@ -14,11 +14,11 @@ _TEXTS = ("text", "string")
 _DOUBLES = ("float", "double")
 
 
-def failing_condition(check: said.RowCheck, column: str, kind: ColumnType, dialect: str) -> str:
+def failing_condition(check: checks.RowCheck, column: str, kind: ColumnType, dialect: str) -> str:
     """Return a condition that holds for rows that violate the check; `column` is its column, as SQL.
 
     >>> from ematix_flow.declare.types import Integer
-    >>> failing_condition(said.Between("n", 0, 9), 's."n"', Integer(), "postgres")
+    >>> failing_condition(checks.Between("n", 0, 9), 's."n"', Integer(), "postgres")
     '(s."n" < 0 OR s."n" > 9)'
     """
     condition = _condition(check, tree.ColumnExpr(column, tree.known_kind(kind.kind)), kind, known_dialect(dialect))
@@ -38,11 +38,11 @@ def newest_value(column: str, dialect: str) -> str:
     return renderer_for(dialect).as_text(f"MAX({column})")
 
 
-def _condition(check: said.RowCheck, column: tree.ColumnExpr, kind: ColumnType, dialect: str) -> tree.Condition:
+def _condition(check: checks.RowCheck, column: tree.ColumnExpr, kind: ColumnType, dialect: str) -> tree.Condition:
     match check:
-        case said.NotNull():
+        case checks.NotNull():
             return tree.IsNullExpr(column)
-        case said.Between(_, low, high):
+        case checks.Between(_, low, high):
             x: tree.Expression = tree.AsTextExpr(column) if kind.kind in _TEXTS else column
             parts: list[tree.Condition] = []
             if low is not None:
@@ -50,13 +50,13 @@ def _condition(check: said.RowCheck, column: tree.ColumnExpr, kind: ColumnType, 
             if high is not None:
                 parts.append(tree.CompareExpr(x, ">", _bound(high, kind, dialect)))
             return tree.EitherExpr(tuple(parts))
-        case said.Matches(_, pattern):
+        case checks.Matches(_, pattern):
             return tree.NotExpr(tree.SearchesExpr(tree.AsTextExpr(column), pattern))
-        case said.OneOf(_, values):
+        case checks.OneOf(_, values):
             return tree.NotExpr(tree.OneOfExpr(tree.AsTextExpr(column), tuple(str(value) for value in values)))
 
 
-def _bound(value: said.Bound, kind: ColumnType, dialect: str) -> tree.Expression:
+def _bound(value: checks.Bound, kind: ColumnType, dialect: str) -> tree.Expression:
     if dialect == "duckdb" and kind.kind in _DOUBLES and isinstance(value, (int, float, Decimal)):
         return tree.ColumnExpr(
             f"CAST('{float(value)!r}' AS DOUBLE)"

@@ -11,7 +11,8 @@ from ematix_flow.contract.stream import LostRows
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.foundation.errors import FlowError
 from ematix_flow.run_log import lease
-from ematix_flow.storage.paths import remove, rename, translated_os_errors
+from ematix_flow.storage.os_errors import translated_os_errors
+from ematix_flow.storage.paths import remove, rename
 from ematix_flow.streaming.admin.check_findings import (
     DAMAGED,
     OK,

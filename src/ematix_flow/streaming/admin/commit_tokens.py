@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote
 
 from ematix_flow.backends.catalog import backend_for
-from ematix_flow.backends.delta.sink import DeltaSink
-from ematix_flow.backends.kafka.transaction_tokens import last_sent, token_groups
 from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.backend import BatchSink
-from ematix_flow.contract.stream import Offsets
-from ematix_flow.declare.connections import KafkaConnection
+from ematix_flow.contract.stream import Offsets, TransactionTokens
+from ematix_flow.declare.connections.brokers import consumer_group
 from ematix_flow.declare.streams.spec import DLQ, EXACTLY_ONCE, BrokerTarget, StreamSpec, StreamTarget, TableTarget
-from ematix_flow.families.lake.sink import LakeSink
-from ematix_flow.families.sql.metadata_tables import COMMITS
-from ematix_flow.families.sql.sink import SqlSink
 from ematix_flow.foundation.errors import FlowError, MissingColumn, MissingTable
 from ematix_flow.foundation.redact import mask
 from ematix_flow.streaming.dlq.locations import dead_letter_topic
@@ -68,7 +61,7 @@ def other_commits(spec: StreamSpec, folder: CheckpointFolder, generation: str) -
 
 
 def sends_in_transactions(spec: StreamSpec, target: StreamTarget) -> bool:
-    """Return whether a target's tokens are the offsets of a consumer group in Kafka."""
+    """Return whether a target's tokens are the offsets of a consumer group."""
     return isinstance(target, BrokerTarget) and spec.delivery == EXACTLY_ONCE
 
 
@@ -76,7 +69,7 @@ def _transaction_commit(
     spec: StreamSpec, target: StreamTarget, folder: CheckpointFolder, generation: str
 ) -> PartialCommit:
     ends = _last_ends(folder)
-    sent = last_sent(_kafka(target), _group(spec), spec.writer(target, generation), ends)
+    sent = _tokens(target).last_sent(_group(spec), spec.writer(target, generation), ends)
     last = max((batch for batch, _ in sent.values()), default=None)
     planned = folder.ends(last) if last is not None else []
     strays = tuple(
@@ -104,63 +97,24 @@ def _letter_commit(spec: StreamSpec, generation: str) -> int | None:
 def known_generations(spec: StreamSpec, folder: CheckpointFolder, target: StreamTarget) -> dict[str, int]:
     """Return the generations of this stream that a target has tokens of, each with its last sequence."""
     before, after = f"{spec.name}@", f"::{target.name}"
-
-    def is_meant(writer: str) -> bool:
-        return writer.startswith(before) and writer.endswith(after)
-
-    known = {
-        writer[len(before) : -len(after)]: sequence for writer, sequence in _writers(spec, folder, target, is_meant)
-    }
+    last: Mapping[str, int] = {}
+    if sends_in_transactions(spec, target):
+        last = _transaction_sequences(spec, folder, target, before, after)
+    elif isinstance(target, TableTarget):
+        table = target.load.table if target.load is not None else None
+        schema, name = (table.schema, table.name) if table is not None else (target.schema, target.table)
+        last = _sink(target).last_sequences(schema, name, prefix=before, suffix=after)
+    known = {writer[len(before) : -len(after)]: sequence for writer, sequence in last.items()}
     return {generation: sequence for generation, sequence in known.items() if _REPLAY not in generation}
 
 
-def _writers(
-    spec: StreamSpec, folder: CheckpointFolder, target: StreamTarget, is_meant: Callable[[str], bool]
-) -> Iterator[tuple[str, int]]:
-    """Yield the writers that `is_meant` accepts, with their last sequences."""
-    if sends_in_transactions(spec, target):
-        yield from _sequences_of_groups(spec, folder, target, is_meant)
-        return
-    sink = _sink(target) if isinstance(target, TableTarget) else None
-    if isinstance(sink, SqlSink):
-        sequences = _sequences_of_database(sink, spec.writer(target, "%"))
-        yield from ((writer, last) for writer, last in sequences.items() if is_meant(writer))
-    elif isinstance(sink, LakeSink) and isinstance(target, TableTarget):
-        yield from _sequences_of_lake(sink, target, is_meant).items()
-
-
-def _sequences_of_groups(
-    spec: StreamSpec, folder: CheckpointFolder, target: StreamTarget, is_meant: Callable[[str], bool]
-) -> Iterator[tuple[str, int]]:
-    ends = _last_ends(folder)
-    for writer in token_groups(_kafka(target), _group(spec)):
-        sent = last_sent(_kafka(target), _group(spec), writer, ends) if is_meant(writer) else {}
-        if sent:
-            yield writer, 1 + max(batch for batch, _ in sent.values())
-
-
-def _sequences_of_database(sink: SqlSink, writers: str) -> dict[str, int]:
-    d = sink.dialect
-    name, sequence = d.relation(d.meta_schema, COMMITS.name), d.quote("sequence")
-    like = f"writer LIKE {d.text_literal(writers)}"
-    try:
-        with closing(sink.connect()) as session:
-            rows = session.rows(f"SELECT writer, MAX({sequence}) FROM {name} WHERE {like} GROUP BY writer")
-    except MissingTable:
-        return {}
-    return {str(writer): int(last) for writer, last in rows}
-
-
-def _sequences_of_lake(sink: LakeSink, target: TableTarget, is_meant: Callable[[str], bool]) -> dict[str, int]:
-    """Return sequences from the state files beside the tables, named by writer, and from the log of a Delta table."""
-    folder = sink.lake_root.state()
-    names = [unquote(item.name).removesuffix(".json") for item in folder.iterdir()] if folder.is_dir() else []
-    kept = {name: sequence for name in names if is_meant(name) and (sequence := sink.last_sequence(name))}
-    table = target.load.table if target.load is not None else None
-    schema, name = (table.schema, table.name) if table is not None else (target.schema, target.table)
-    logged = sink.writers_of(schema, name) if isinstance(sink, DeltaSink) else {}
-    known = {writer for writer in (*kept, *logged) if is_meant(writer)}
-    return {writer: max(kept.get(writer, 0), logged.get(writer, 0)) for writer in known}
+def _transaction_sequences(
+    spec: StreamSpec, folder: CheckpointFolder, target: StreamTarget, before: str, after: str
+) -> dict[str, int]:
+    tokens, group, ends = _tokens(target), _group(spec), _last_ends(folder)
+    writers = [name for name in tokens.writers(group) if name.startswith(before) and name.endswith(after)]
+    sent = {writer: tokens.last_sent(group, writer, ends) for writer in writers}
+    return {writer: 1 + max(batch for batch, _ in parts.values()) for writer, parts in sent.items() if parts}
 
 
 def _sink(target: TableTarget) -> BatchSink:
@@ -171,15 +125,17 @@ def _sink(target: TableTarget) -> BatchSink:
     return maker(connection)
 
 
-def _kafka(target: StreamTarget) -> KafkaConnection:
-    connection: Any = resolve(target.connection).connection
-    if not isinstance(connection, KafkaConnection):
-        raise AssertionError(f"{target.name} is no topic")
-    return connection
+def _tokens(target: StreamTarget) -> TransactionTokens:
+    connection = resolve(target.connection).connection
+    maker = backend_for(connection).broker_sink
+    sink = maker(connection) if maker is not None else None
+    if not isinstance(sink, TransactionTokens):
+        raise AssertionError(f"{target.name} takes no transactions")
+    return sink
 
 
 def _group(spec: StreamSpec) -> str:
-    return getattr(resolve(spec.sources[0].connection).connection, "group_id", None) or spec.name
+    return consumer_group(resolve(spec.sources[0].connection).connection) or spec.name
 
 
 def _last_ends(folder: CheckpointFolder) -> Offsets:

@@ -6,13 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.kafka.topics import TopicSelection
-from ematix_flow.config.resolve import resolve
-from ematix_flow.contract.stream import Offsets, PartitionLag, StreamRead, StreamSource
-from ematix_flow.declare.connections import KafkaConnection
+from ematix_flow.contract.stream import (
+    EARLIEST,
+    FIRST_MOMENT,
+    LATEST,
+    Offsets,
+    PartitionLag,
+    StreamRead,
+    StreamSource,
+)
 from ematix_flow.declare.strategy import Append, Scd2
 from ematix_flow.declare.streams.spec import BrokerTarget, StreamSpec, StreamTarget, TableTarget
 from ematix_flow.foundation.clock import now
@@ -26,10 +31,6 @@ from ematix_flow.streaming.runtime.opening import source_of
 
 if TYPE_CHECKING:
     from ematix_flow.run_log.protocol import RunLog
-
-EARLIEST, LATEST = "earliest", "latest"
-_THE_FIRST = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_BEYOND = timedelta(days=36_500)
 
 
 @dataclass(frozen=True)
@@ -239,29 +240,21 @@ def _target_offsets(
     """Return the start for the source, and its offsets as far as they are known."""
     if to.offsets is not None:
         if source.envelopes:
-            source.offsets_at(read, _THE_FIRST)  # raises for a queue, which has no past
-        whole = complete_offsets(_own(spec, read, to.offsets, here), here)
+            source.offsets_at(read, FIRST_MOMENT)  # raises for a queue, which has no past
+        whole = complete_offsets(_own(spec, source, read, to.offsets, here), here)
         return json.dumps(whole, sort_keys=True), whole
-    is_kafka = isinstance(resolve(spec.sources[read.number].connection).connection, KafkaConnection)
     if to.moment is not None:
         offsets = source.offsets_at(read, to.moment)
-    elif to.word == EARLIEST:
-        offsets = source.offsets_at(read, _THE_FIRST)
-    else:
-        # The end is resolved now, so that messages that come meanwhile are not skipped. Messages in Kafka may have any
-        # timestamp; other sources record the arrival.
-        offsets = source.offsets_at(read, now() + (_BEYOND if is_kafka else timedelta()))
-    if to.word == EARLIEST and not is_kafka:  # a Kafka connection may be set to latest: the word is not enough
-        return EARLIEST, offsets
-    return json.dumps(offsets, sort_keys=True), offsets
+        return json.dumps(offsets, sort_keys=True), offsets
+    return source.position(read, to.word or LATEST)
 
 
-def _own(spec: StreamSpec, read: StreamRead, offsets: Offsets, here: Offsets) -> Offsets:
-    """Return the offsets of one source out of those for several; Kafka's are identified by their topics."""
+def _own(spec: StreamSpec, source: StreamSource, read: StreamRead, offsets: Offsets, here: Offsets) -> Offsets:
+    """Return the offsets of one source out of those for several."""
     if len(spec.sources) == 1:
         return offsets
-    topics = {*TopicSelection.of(read.query).names, *here}
-    return {name: value for name, value in offsets.items() if name in topics}
+    names = {*source.names(read), *here}
+    return {name: value for name, value in offsets.items() if name in names}
 
 
 def complete_offsets(offsets: Offsets, here: Offsets) -> Offsets:
@@ -347,10 +340,9 @@ def _part_label(name: str, names: Sequence[str], places: Mapping[str, str]) -> s
 
 
 def _commit_to_broker(spec: StreamSpec, rewind_plan: RewindPlan) -> None:
-    """Commit the new offsets to Kafka, where tools that read the consumer group show them."""
+    """Report the new offsets to the brokers, whose own tools may show them."""
     for number, offsets in enumerate(rewind_plan.offsets):
-        if isinstance(resolve(spec.sources[number].connection).connection, KafkaConnection):
-            source, read, _ = source_of(spec, number, CheckpointFolder.of(spec), once=False)
-            with suppress(FlowError, ValueError, TypeError):
-                source.committed(read, offsets)
-            source.close()
+        source, read, _ = source_of(spec, number, CheckpointFolder.of(spec), once=False)
+        with suppress(FlowError, ValueError, TypeError):
+            source.rewound(read, offsets)
+        source.close()

@@ -16,12 +16,12 @@ from ematix_flow.foundation.errors import FlowError
 from ematix_flow.foundation.redact import mask
 from ematix_flow.run_log.records import RunRecord, from_text, in_utc, to_text
 from ematix_flow.run_log.schedule import Action
-from ematix_flow.run_log.worker import is_dead, this_worker
+from ematix_flow.run_log.worker import shown_status, this_worker
 
 if TYPE_CHECKING:
-    from ematix_flow.run_log.protocol import RunLog
+    from ematix_flow.run_log.protocol import RunLog, RunLogReader
 
-NEVER, DIED = "never", "died"
+NEVER = "never"
 LOOK_SECONDS = 5.0
 _RECENT = 50
 _log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class StreamStatus:
         return {**data, "running": self.is_running, "lag_rows": self.lag_rows, "lag_seconds": self.lag_seconds}
 
 
-def stream_statuses(run_log: RunLog, names: Iterable[str] | None = None) -> list[StreamStatus]:
+def stream_statuses(run_log: RunLogReader, names: Iterable[str] | None = None) -> list[StreamStatus]:
     """Return the status of the streams with these names, or of every stream in the run log."""
     if names is None:
         newest = run_log.latest_runs()
@@ -91,7 +91,7 @@ def stream_statuses(run_log: RunLog, names: Iterable[str] | None = None) -> list
     return [stream_status(run_log, name) for name in sorted(set(names))]
 
 
-def stream_status(run_log: RunLog, name: str) -> StreamStatus:
+def stream_status(run_log: RunLogReader, name: str) -> StreamStatus:
     """Return the status of one stream."""
     records, _ = run_log.list_runs(pipeline=name, limit=_RECENT)
     streaming = [record for record in records if record.kind == "streaming" and record.status != "requested"]
@@ -108,11 +108,10 @@ def status_of_record(record: RunRecord) -> StreamStatus:
     """Return the status from the figures of one run record."""
     extras = record.extras
     worker, depth = extras.get("worker"), extras.get("dlq_depth")
-    died = record.status == "running" and isinstance(worker, str) and is_dead(worker)
     lag = extras.get("lag")
     return StreamStatus(
         name=record.pipeline,
-        status=DIED if died else record.status,
+        status=shown_status(record),
         run_id=record.run_id,
         since=_moment(extras.get("since")) or record.started_at,
         ended=record.finished_at,
@@ -133,14 +132,14 @@ def status_of_record(record: RunRecord) -> StreamStatus:
     )
 
 
-def running_attempt(run_log: RunLog, name: str) -> RunRecord | None:
+def running_attempt(run_log: RunLogReader, name: str) -> RunRecord | None:
     """Return the running attempt of a stream, as far as this machine can determine; None where there is none."""
     records, _ = run_log.list_runs(pipeline=name, status="running", limit=_RECENT)
     alive = [record for record in records if record.kind == "streaming" and status_of_record(record).is_running]
     return alive[0] if alive else None
 
 
-def last_attempt(run_log: RunLog, run_id: str) -> RunRecord | None:
+def last_attempt(run_log: RunLogReader, run_id: str) -> RunRecord | None:
     """Return the record of that run, or of the last restart that followed it."""
     last = run_log.get_run(run_id)
     if last is None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.cdc import CREATE, DELETE, READ, UPDATE
 from ematix_flow.dataplane.type_mapping import JSON_AS_IT_IS
-from ematix_flow.declare.streams.spec import StreamSpec
+from ematix_flow.declare.streams.spec import StreamSpec, TableTarget
 from ematix_flow.foundation.errors import BadValue, PlanError
 from ematix_flow.messages.decode import ERROR, EVENT_TS, RAW
 from ematix_flow.messages.decoding_state import KINDS
@@ -29,8 +28,9 @@ from ematix_flow.streaming.cdc.envelopes import (
 )
 from ematix_flow.streaming.cdc.row_images import CHANGE, UNAVAILABLE_COLUMNS
 from ematix_flow.streaming.cdc.values import IS_UNAVAILABLE, column_kinds, decode_image
-from ematix_flow.streaming.dlq.collector import DeadLetterCollector
+from ematix_flow.streaming.dlq.letters import FailedRows, split_failed
 from ematix_flow.streaming.runtime.decoding import Decoder
+from ematix_flow.streaming.runtime.processing import BatchRows, ProcessedRows, StagedProcessing
 from ematix_flow.streaming.runtime.table_writer import HIDDEN
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ STAGE = "transform"
 CREATES, UPDATES, DELETES = "cdc_creates_total", "cdc_updates_total", "cdc_deletes_total"
 SKIPPED = "cdc_skipped_total"
 _COUNTED = {CREATE: CREATES, READ: CREATES, UPDATE: UPDATES, DELETE: DELETES}
-_SAID, _WRONG, _IMAGE, _WORD = "_flow_said", "_flow_wrong", "_flow_image", "_flow_word"
+_TEXT, _WRONG, _IMAGE, _WORD = "_flow_text", "_flow_wrong", "_flow_image", "_flow_word"
 _TABLE = "_flow_table"
 _OWN = (CHANGE, HIDDEN, RAW, EVENT_TS, ERROR, _IMAGE)
 
@@ -56,6 +56,16 @@ class _BatchSummary:
     tables: Sequence[str]
     unavailable: list[str]
     """The columns whose value a message leaves out."""
+    figures: Mapping[str, int]
+    """Counts by metric name."""
+
+
+@dataclass(frozen=True)
+class StagedChanges(StagedProcessing):
+    """The changes of one micro-batch; None when it has none."""
+
+    changes: DataFrame | None = None
+    figures: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -64,11 +74,8 @@ class ChangeProcessor:
 
     spec: StreamSpec
     decoder: Decoder
-    figures: MutableMapping[str, int]
-    """Counts by metric name."""
     is_a_stage: bool = False
     envelope: ChangeEnvelope = field(init=False)
-    _counted: tuple[int, Mapping[str, int]] = field(default=(-1, {}), init=False)
     _names: list[str] = field(default_factory=list, init=False)
     _strange: set[str] = field(default_factory=set, init=False)
     _tables: set[str] = field(default_factory=set, init=False)
@@ -79,32 +86,33 @@ class ChangeProcessor:
             raise AssertionError("the stream declares no change data")
         self.envelope = envelope_of(self.spec.cdc)
 
-    def apply(
-        self,
-        frames: Sequence[DataFrame],
-        number: int,
-        open_until: ExitStack,
-        dead_letters: DeadLetterCollector | None,
-        staged: Callable[[], None],
-    ) -> DataFrame | None:
-        """Return the changes: a column for every field of the rows, and one for the change; None without changes.
+    def stage(self, batch: BatchRows) -> StagedChanges:
+        """Return the changes: a column for every field of the rows, and one for the change.
 
-        Raise BadValue at the first message that is no change, unless such messages are set aside.
+        Raise BadValue at the first message that is no change, unless such messages are split off.
         """
-        from pyspark.sql import functions as f
-
-        (rows,) = frames
+        (rows,) = batch.frames
         change_rows = self._change_rows(rows).persist()
-        open_until.callback(change_rows.unpersist)
-        seen = self._count(number, change_rows)
-        if dead_letters is not None:
-            change_rows = dead_letters.split(change_rows, _WRONG, stage=STAGE)
+        batch.open_until.callback(change_rows.unpersist)
+        seen = self._summary(change_rows)
+        failed: tuple[FailedRows, ...] = ()
+        if batch.splits:
+            change_rows, wrong = split_failed(change_rows, _WRONG, stage=STAGE)
+            failed = (wrong,)
         elif seen.wrong is not None:
             raise BadValue(seen.wrong, hint=_HINT)
         if not seen.changes:
-            staged()
-            return None
+            return StagedChanges(batch, failed, figures=seen.figures)
         self._refuse_other_tables(seen.tables)
+        return StagedChanges(batch, failed, changes=self._selected(change_rows, seen), figures=seen.figures)
+
+    def commit(self, staged: StagedChanges) -> ProcessedRows:
+        """Return the changes; there is no state."""
+        return ProcessedRows(staged.changes, figures=staged.figures)
+
+    def _selected(self, change_rows: DataFrame, seen: _BatchSummary) -> DataFrame:
+        from pyspark.sql import functions as f
+
         kept = [name for name in (RAW, HIDDEN) if name in change_rows.columns]
         names = distinct_names(self._names, _OWN)
         selected = [
@@ -142,14 +150,14 @@ class ChangeProcessor:
     def _change_rows(self, rows: DataFrame) -> DataFrame:
         """Return every message with its change or its error; a message that is to be left out has neither."""
         if self.decoder.gives_text:
-            with_text = rows.withColumn(_SAID, text_of(RAW, framed=self.decoder.is_framed))
+            with_text = rows.withColumn(_TEXT, text_of(RAW, framed=self.decoder.is_framed))
         else:
-            with_text = rows.selectExpr("*", f"{self._written(rows)} AS {_SAID}")
+            with_text = rows.selectExpr("*", f"{self._written(rows)} AS {_TEXT}")
         kept = [quote(name) for name in (RAW, HIDDEN) if name in rows.columns]
         key = "CAST(_source.key AS STRING)" if HIDDEN in rows.columns else "CAST(NULL AS STRING)"
         kinds = KINDS if KINDS in rows.columns else "CAST(NULL AS MAP<STRING, STRING>)"
         whole = with_text.selectExpr(
-            *kept, _SAID, f"{as_object(_SAID)} AS whole", f"try_validate_utf8({key}) AS key_text", f"{kinds} AS kinds"
+            *kept, _TEXT, f"{as_object(_TEXT)} AS whole", f"try_validate_utf8({key}) AS key_text", f"{kinds} AS kinds"
         )
         event = whole.selectExpr(*kept, "kinds", "key_text", *self._unwrapped(has_bytes=RAW in rows.columns))
         parts = event.selectExpr(
@@ -169,7 +177,7 @@ class ChangeProcessor:
 
     def _row_text(self) -> str:
         """Return SQL for the row as it was written, from which the types of a new table are inferred."""
-        may_be_new = any(getattr(target, "load", None) is None for target in self.spec.targets)
+        may_be_new = any(not isinstance(target, TableTarget) or target.load is None for target in self.spec.targets)
         return "coalesce(after_text, before_text)" if may_be_new else "CAST(NULL AS STRING)"
 
     def _written(self, rows: DataFrame) -> str:
@@ -181,7 +189,7 @@ class ChangeProcessor:
 
     def _unwrapped(self, *, has_bytes: bool) -> list[str]:
         """Return SQL columns for the message without its Connect wrapper; a message without content is empty."""
-        empty = f"({RAW} IS NULL OR length({RAW}) = 0)" if has_bytes else f"{_SAID} IS NULL"
+        empty = f"({RAW} IS NULL OR length({RAW}) = 0)" if has_bytes else f"{_TEXT} IS NULL"
         if not self.envelope.is_wrapped:
             return [f"{empty} AS is_empty", "whole AS event", "CAST(NULL AS STRING) AS schema_text"]
         wrapped = f"{value_at('whole', self.envelope.operation)} IS NULL AND map_contains_key(whole, 'payload')"
@@ -217,8 +225,8 @@ class ChangeProcessor:
             f"{strange} AS {_WORD}", f"CASE WHEN {good} THEN {_TABLE} END AS {_TABLE}",
         )  # fmt: skip
 
-    def _count(self, number: int, change_rows: DataFrame) -> _BatchSummary:
-        """Summarize the micro-batch in one job; a retry replaces the counts of the earlier try."""
+    def _summary(self, change_rows: DataFrame) -> _BatchSummary:
+        """Summarize the micro-batch in one job."""
         sums = [f"count_if({CHANGE}.op = '{one}') AS `{one}`" for one in _COUNTED]
         left_out = f"map_filter({_IMAGE}, (name, value) -> value IN {IS_UNAVAILABLE})"
         facts: Any = change_rows.selectExpr(
@@ -235,13 +243,11 @@ class ChangeProcessor:
         for one, name in _COUNTED.items():
             counts[name] += int(facts[one])
         counts[SKIPPED] += int(facts["skipped"])
-        before = self._counted[1] if self._counted[0] == number else {}
-        for name, count in counts.items():
-            self.figures[name] = self.figures.get(name, 0) + count - before.get(name, 0)
-        self._counted = (number, counts)
         self._names += sorted(name for name in facts["names"] if name not in self._names)
         self._warn(set(facts["words"]) - self._strange)
-        return _BatchSummary(int(facts["changes"]), facts["wrong"], facts["tables"], sorted(facts["unavailable"]))
+        return _BatchSummary(
+            int(facts["changes"]), facts["wrong"], facts["tables"], sorted(facts["unavailable"]), counts
+        )
 
     def _warn(self, new: set[str]) -> None:
         self._strange |= new

@@ -30,14 +30,14 @@ def inferred_columns(rows: DataFrame) -> StructType:
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
-    samples = rows.selectExpr(f"{CHANGE}.row_text AS said", f"{CHANGE}.kinds AS kinds")
+    samples = rows.selectExpr(f"{CHANGE}.row_text AS sample", f"{CHANGE}.kinds AS kinds")
     kinds: dict[str, str] = {}
     for row in samples.where("kinds IS NOT NULL").selectExpr("to_json(kinds) AS kinds").distinct().collect():
         kinds |= json.loads(row["kinds"])
     declared = {name: _field(name, kind) for name, kind in kinds.items()}
     own = [name for name in rows.columns if name not in (CHANGE, "_raw", "_source")]
     inferred = (
-        learned_type(samples, f.col("said"), read=parts_read) if set(own) - set(declared) or not declared else None
+        learned_type(samples, f.col("sample"), read=parts_read) if set(own) - set(declared) or not declared else None
     )
     learned = {one.name: one.dataType for one in inferred.fields} if inferred is not None else {}
     learned = {name: kind for name, kind in learned.items() if not isinstance(kind, t.NullType)}

@@ -13,7 +13,7 @@ from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.run_log.records import in_utc, to_text
-from ematix_flow.streaming.dlq.collector import LEASED, PENDING
+from ematix_flow.streaming.dlq.letters import LEASED, PENDING
 
 PREVIEW_BYTES = 4096
 _KINDS = ("all", "first_n", "ids")

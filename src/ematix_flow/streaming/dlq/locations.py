@@ -7,7 +7,7 @@ from typing import Any
 
 from ematix_flow.backends.catalog import backend_for
 from ematix_flow.config.resolve import resolve
-from ematix_flow.declare.connections import KafkaConnection, SQLiteConnection
+from ematix_flow.declare.connections import SQLiteConnection
 from ematix_flow.declare.streams.spec import StreamSpec, TableTarget
 from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
@@ -19,7 +19,7 @@ def dead_letter_connection(spec: StreamSpec, folder: CheckpointFolder) -> Any:
         if isinstance(target, TableTarget):
             connection = resolve(target.connection).connection
             backend = backend_for(connection)
-            if backend.client is not None and "merge" in backend.strategies and backend.dialect != "spark":
+            if backend.sql is not None and backend.client is not None and "merge" in backend.strategies:
                 return connection
     if not isinstance(folder.root, Path):
         raise ConfigError(
@@ -33,7 +33,7 @@ def dead_letter_connection(spec: StreamSpec, folder: CheckpointFolder) -> Any:
 def dead_letter_topic(spec: StreamSpec) -> str | None:
     """Return the topic that takes a stream's dead letters; None where a table does."""
     bad = spec.bad_rows
-    in_a_topic = bad.store in ("auto", "topic") and isinstance(
-        resolve(spec.sources[0].connection).connection, KafkaConnection
-    )
-    return bad.topic if in_a_topic else None
+    if bad.topic is None or bad.store not in ("auto", "topic"):
+        return None
+    source = backend_for(resolve(spec.sources[0].connection).connection)
+    return bad.topic if source.dead_letter_topic is not None else None

@@ -18,9 +18,9 @@ from ematix_flow.foundation.errors import PlanError, RunFailed, Unsupported
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.messages.decode import DecodingState
 from ematix_flow.streaming.admin.status import recorded_action
-from ematix_flow.streaming.dlq.collector import ROW, DeadLetterCollector
 from ematix_flow.streaming.dlq.commit_coverage import CoverageByTarget
 from ematix_flow.streaming.dlq.dead_letter import DeadLetter, LetterSelection, UnfinishedBatches
+from ematix_flow.streaming.dlq.letters import ROW, DeadLetters
 from ematix_flow.streaming.dlq.replay_decoding import ReplayedRowDecoder, holds_line, letter_decoder
 from ematix_flow.streaming.dlq.replay_lease import hold_letters
 from ematix_flow.streaming.dlq.table import DeadLetterTable, ReplayFailure
@@ -28,7 +28,7 @@ from ematix_flow.streaming.runtime.backlog import Backlog
 from ematix_flow.streaming.runtime.batch_barrier import BatchBarrier
 from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
 from ematix_flow.streaming.runtime.decoding import CSV, Decoder, line_format_of
-from ematix_flow.streaming.runtime.micro_batch import MicroBatch, StreamCounts
+from ematix_flow.streaming.runtime.micro_batch import MicroBatch
 from ematix_flow.streaming.runtime.opening import jars_of, processing_of, source_of, writer_of
 from ematix_flow.streaming.runtime.source_union import SOURCE_NUMBER, origin_of
 from ematix_flow.streaming.runtime.targets import TableTargetWriter, TargetWriter
@@ -190,7 +190,7 @@ class ReplayDeadLetterStore:
             came_from = known.get(tuple(row))
             if came_from is None:
                 raise RunFailed(
-                    f"messages fail again in the {stage} step, and which of them cannot be told: {matching[0]['error']}",
+                    f"messages fail again in the {stage} step, and which of them cannot be determined: {matching[0]['error']}",
                     hint="replay them one by one: flow dlq replay ID",
                 )
             failures += _pair_with_records(came_from, matching, stage, target)
@@ -246,18 +246,17 @@ class ReplaySteps:
         targets = [writer_of(spec, target, self.folder, self.generation) for target in spec.targets]
         back = ReplayDeadLetterStore(group, keep, targets, self.generation)
         is_written_row = group[0].payload_format == ROW
-        counts, decoders = StreamCounts(), self._decoders(spark, group[0])
+        decoders = self._decoders(spark, group[0])
         work = MicroBatch(
             spec=spec,
             decoders=decoders,
             transform=None if is_written_row else self._transformer(),
             targets=targets,
-            dead_letters=DeadLetterCollector(spec, back),
+            dead_letters=DeadLetters(spec, back),
             backlog=Backlog(self.folder.root / "replays"),  # a separate one: the stream publishes missed micro-batches
             barrier=BatchBarrier(),
             still_ours=lambda: None,
-            processing=None if is_written_row else processing_of(spec, decoders[0], counts),
-            counts=counts,
+            processing=None if is_written_row else processing_of(spec, decoders[0]),
         )
         work(letters_as_messages(spark, group, several=len(decoders) > 1), 0)
         return back.good

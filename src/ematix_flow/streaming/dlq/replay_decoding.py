@@ -13,10 +13,12 @@ from ematix_flow.streaming.dlq.dead_letter import DeadLetter
 from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
 from ematix_flow.streaming.runtime.decoding import (
     CSV,
+    DecodedRows,
     Decoder,
     LakeRowSource,
     LineSource,
     ReplayableSource,
+    counted,
     decoder_of,
 )
 
@@ -32,10 +34,10 @@ _OWN = ("_event_ts", "_flow_wrong")
 class ReplayedRowDecoder(Decoder):
     """A decoder of lake rows from the JSON in their dead letters."""
 
-    def rows(self, frame: DataFrame, *, watched: bool) -> DataFrame:
+    def decode(self, frame: DataFrame, *, watched: bool) -> DecodedRows:
         if self.how is None:
             raise AssertionError("rows of a lake are read as JSON here")
-        return decode(frame, self.how).drop(*_OWN)
+        return DecodedRows(decode(frame, self.how).drop(*_OWN))
 
 
 @dataclass
@@ -44,8 +46,8 @@ class ReplayedLineDecoder(Decoder):
 
     source: ReplayableSource
 
-    def rows(self, frame: DataFrame, *, watched: bool) -> DataFrame:
-        return self._counted(self.source.rows_of_lines(frame))
+    def decode(self, frame: DataFrame, *, watched: bool) -> DecodedRows:
+        return counted(self.source.rows_of_lines(frame))
 
 
 def letter_decoder(spark: SparkSession, spec: StreamSpec, folder: CheckpointFolder, source: StreamSource,

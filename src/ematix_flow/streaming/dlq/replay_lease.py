@@ -3,61 +3,48 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import FlowError
+from ematix_flow.storage.lease import Lease
 from ematix_flow.streaming.dlq.table import DeadLetterTable
 
 LEASE_SECONDS = 60.0
 
 
-@dataclass
-class ReplayLease:
+class LeasedLetters:
     """A leased group of letters; the moment at which the lease ends also identifies the group."""
 
-    letters: DeadLetterTable
-    until: datetime
-    _lock: threading.Lock
+    def __init__(self, letters: DeadLetterTable) -> None:
+        self._letters = letters
+        self.until = _lease_end()
 
-    def renew(self) -> None:
-        """Extend the lease by `LEASE_SECONDS` from now."""
-        with self._lock:
-            longer = _lease_end()
-            if self.letters.renew(self.until, longer):
-                self.until = longer
+    def renew(self) -> bool:
+        """Extend the lease by `LEASE_SECONDS` from now, if the group exists already; return True."""
+        longer = _lease_end()
+        if self._letters.renew(self.until, longer):
+            self.until = longer
+        return True
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """End the lease now: another replay can take the whole group over at once, parts of which may be published."""
-        with self._lock, suppress(FlowError):
-            self.letters.renew(self.until, now())
+        with suppress(FlowError):
+            self._letters.renew(self.until, now())
 
 
 @contextmanager
-def hold_letters(letters: DeadLetterTable) -> Iterator[ReplayLease]:
+def hold_letters(letters: DeadLetterTable) -> Iterator[LeasedLetters]:
     """Yield a lease that a thread renews while the block runs; release it when the block raises."""
-    lease, ended = ReplayLease(letters, _lease_end(), threading.Lock()), threading.Event()
-
-    def beat() -> None:
-        while not ended.wait(LEASE_SECONDS / 3):
-            with suppress(FlowError):  # the next renewal tries again; the lease survives two missed ones
-                lease.renew()
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
+    group = LeasedLetters(letters)
     try:
-        yield lease
+        with Lease(group.renew, every=LEASE_SECONDS / 3).kept():
+            yield group
     except BaseException:
-        ended.set()
-        thread.join(timeout=5)
-        lease.let_go()
+        group.release()
         raise
-    ended.set()
-    thread.join(timeout=5)
 
 
 def _lease_end() -> datetime:

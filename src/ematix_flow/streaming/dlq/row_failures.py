@@ -1,4 +1,4 @@
-"""Finds the rows that a table refuses or that cannot be encoded, by trying parts of a micro-batch."""
+"""Finds the rows of a micro-batch that fail, by trying parts of it: in a table, an encoder or a statement."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from ematix_flow.contract.backend import BatchSink
 from ematix_flow.contract.write import Stage, WriteJob, WriteSession
 from ematix_flow.declare.types import BigInt, Column
 from ematix_flow.engine.sql.statement_errors import row_error
@@ -20,16 +21,55 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class WriteTrial(Protocol):
-    """A trial write of some rows to a table."""
+class RowTrial(Protocol):
+    """A trial run of some rows, which leaves nothing behind."""
 
     max_tries: int
+    may_fail_together: bool
+    """Whether both halves of failing rows may pass; where not, the second half fails if the first one passes."""
 
-    def __call__(self, last: int, without: Collection[int]) -> FlowError | None:
-        """Try all rows up to a number, except some; return the error, or None when the table takes them."""
+    def __call__(self, first: int, last: int, without: Collection[int]) -> FlowError | None:
+        """Try the rows between two numbers, except some, with the earlier rows if they matter; return the error."""
 
-    def close(self) -> None:
-        """Release the resources of the tries."""
+    def too_many(self, first_error: str) -> FlowError:
+        """Return the error for rows of which more fail than can be separated."""
+
+
+def find_failing_rows(ids: Sequence[int], trial: RowTrial, error: FlowError | None = None) -> dict[int, str]:
+    """Return the failing rows by their numbers, with their errors, by halving the rows that fail.
+
+    `error` is that of all rows, if it is known. Rows that fail only together are all returned.
+    """
+    failing: dict[int, str] = {}
+    tries = 0
+
+    def tried(low: int, high: int) -> FlowError | None:
+        nonlocal tries
+        tries += 1
+        if tries > trial.max_tries:
+            raise trial.too_many(next(iter(failing.values()), ""))
+        return trial(ids[low], ids[high - 1], failing)
+
+    def search(low: int, high: int, error: FlowError) -> None:
+        reason = error.what.removesuffix("; nothing was loaded")
+        if high - low == 1:
+            failing[ids[low]] = reason
+            return
+        middle = (low + high) // 2
+        left = tried(low, middle)
+        if left is not None:
+            search(low, middle, left)
+        right = error if left is None and not trial.may_fail_together else tried(middle, high)
+        if right is not None:
+            search(middle, high, right)
+        elif left is None:
+            message = f"{reason} (only together with {high - low - 1} other row(s))"
+            failing.update((row, message) for row in ids[low:high])
+
+    whole = error or (tried(0, len(ids)) if ids else None)
+    if whole is not None and ids:
+        search(0, len(ids), whole)
+    return failing
 
 
 @dataclass
@@ -58,25 +98,23 @@ class TableRowSearch:
         declared = job.shape.declared
         with_row = replace(declared, columns=(*declared.columns, Column(BigInt(), False, False, ROW)))
         frame = fit_rows(self.last(rows).drop("_raw", HIDDEN), with_row, self.open_until).localCheckpoint(eager=True)
-        ids = sorted(int(row[0]) for row in frame.select(ROW).collect())
+        ids = row_numbers(frame)
         trial = self._trial(job, replace(job, shape=replace(job.shape, declared=with_row)), frame)
         try:
-            return find_refused_rows(ids, trial)
+            return find_failing_rows(ids, trial)
         finally:
             trial.close()
 
-    def _trial(self, job: WriteJob, with_row: WriteJob, frame: DataFrame) -> WriteTrial:
+    def _trial(self, job: WriteJob, with_row: WriteJob, frame: DataFrame) -> SingleStageTrial | RestagingTrial:
         sink = self.table.sink
         if isinstance(sink, SqlSink):
             write_session = sink.begin(job)
             try:
                 return SingleStageTrial(sink, job, write_session, sink.stage(with_row, frame))
             except Exception as exc:
-                if row_error(exc) is None:
-                    raise
-        return RestagingTrial(
-            self.table, job, frame
-        )  # a stage cannot be tried in part, or the rows cannot even be staged
+                row_refusal(exc)
+        # A stage cannot be tried in part, or the rows cannot even be staged.
+        return RestagingTrial(self.table.sink, job, frame)
 
 
 @dataclass
@@ -88,8 +126,9 @@ class SingleStageTrial:
     write_session: WriteSession
     stage: Stage
     max_tries: int = 5_000
+    may_fail_together: bool = False
 
-    def __call__(self, last: int, without: Collection[int]) -> FlowError | None:
+    def __call__(self, first: int, last: int, without: Collection[int]) -> FlowError | None:
         dialect, names = self.sink.dialect, self.job.shape.declared.column_names
         part = narrow_stage(self.stage, dialect, names, rows_up_to(dialect.quote(ROW), last, without))
         try:
@@ -97,6 +136,9 @@ class SingleStageTrial:
         except Exception as exc:
             return row_refusal(exc)
         return None
+
+    def too_many(self, first_error: str) -> FlowError:
+        return refused_too_many(self.max_tries, first_error)
 
     def close(self) -> None:
         self.sink.settle(self.job, self.write_session, None, None)
@@ -106,62 +148,43 @@ class SingleStageTrial:
 class RestagingTrial:
     """A trial that stages rows for every try, which takes about a second."""
 
-    table: TableWriter
+    sink: BatchSink
     job: WriteJob
     frame: DataFrame
     max_tries: int = 200
+    may_fail_together: bool = False
 
-    def __call__(self, last: int, without: Collection[int]) -> FlowError | None:
-        sink = self.table.sink
-        write_session = sink.begin(self.job)
+    def __call__(self, first: int, last: int, without: Collection[int]) -> FlowError | None:
+        write_session = self.sink.begin(self.job)
         try:
-            stage = sink.stage(self.job, self.frame.where(rows_up_to(ROW, last, without)).drop(ROW))
-            sink.publish(self.job, stage, write_session)
+            stage = self.sink.stage(self.job, self.frame.where(rows_up_to(ROW, last, without)).drop(ROW))
+            self.sink.publish(self.job, stage, write_session)
         except Exception as exc:
             return row_refusal(exc)
         finally:
-            sink.settle(self.job, write_session, None, None)
+            self.sink.settle(self.job, write_session, None, None)
         return None
+
+    def too_many(self, first_error: str) -> FlowError:
+        return refused_too_many(self.max_tries, first_error)
 
     def close(self) -> None:
         """Do nothing: every try has removed its stage."""
 
 
-def find_refused_rows(ids: Sequence[int], trial: WriteTrial) -> dict[int, str]:
-    """Return the refused rows by their numbers, with their errors; none when all of them together are taken."""
-    refused: dict[int, str] = {}
-    tries = 0
-
-    def ask(count: int) -> FlowError | None:
-        nonlocal tries
-        tries += 1
-        if tries > trial.max_tries:
-            raise DataError(
-                f"more rows of this batch are refused than can be told apart in {trial.max_tries} tries, "
-                f"the first of them: {next(iter(refused.values()), '')}",
-                hint="correct the rows, or what refuses them; nothing of the batch was written there",
-            )
-        return trial(ids[count - 1], refused)
-
-    taken, error = 0, ask(len(ids)) if ids else None
-    while error is not None:
-        fails = len(ids)
-        while fails - taken > 1:
-            middle = (taken + fails) // 2
-            refusal = ask(middle)
-            if refusal is None:
-                taken = middle
-            else:
-                fails, error = middle, refusal
-        refused[ids[fails - 1]] = error.what.removesuffix("; nothing was loaded")
-        taken, error = fails, ask(len(ids)) if fails < len(ids) else None
-    return refused
-
-
 def rows_up_to(row: str, last: int, without: Collection[int]) -> str:
-    """Return the SQL condition for the rows of a try."""
+    """Return the SQL condition for all rows up to a number, except some."""
     left_out = f" AND {row} NOT IN ({', '.join(map(str, without))})" if without else ""
     return f"{row} <= {last}{left_out}"
+
+
+def refused_too_many(max_tries: int, first_error: str) -> FlowError:
+    """Return the error for a target that refuses more rows than can be found."""
+    return DataError(
+        f"more rows of this batch are refused than can be separated in {max_tries} tries, "
+        f"the first of them: {first_error}",
+        hint="correct the rows, or what refuses them; nothing of the batch was written there",
+    )
 
 
 def row_refusal(exc: Exception) -> FlowError:
@@ -189,17 +212,18 @@ class EncodingTrial:
     rows: DataFrame
     encode: Callable[[DataFrame], DataFrame]
     max_tries: int = 400
+    may_fail_together: bool = False
 
-    def __call__(self, last: int, without: Collection[int]) -> FlowError | None:
-        some = self.rows.where(rows_up_to(ROW, last, without)).drop(ROW)
+    def __call__(self, first: int, last: int, without: Collection[int]) -> FlowError | None:
+        some = self.rows.where(f"{ROW} BETWEEN {first} AND {last}").drop(ROW)
         try:
             self.encode(some).write.format("noop").mode("overwrite").save()
         except Exception as exc:
             return row_refusal(exc)
         return None
 
-    def close(self) -> None:
-        """Do nothing: a try leaves nothing."""
+    def too_many(self, first_error: str) -> FlowError:
+        return refused_too_many(self.max_tries, first_error)
 
 
 def mark_unencodable(
@@ -216,8 +240,7 @@ def mark_unencodable(
     else:
         return None
     all_rows = with_row_numbers(rows)
-    ids = sorted(int(row[0]) for row in all_rows.select(ROW).collect())
-    refused = find_refused_rows(ids, EncodingTrial(all_rows, encode))
+    refused = find_failing_rows(row_numbers(all_rows), EncodingTrial(all_rows, encode))
     return all_rows.join(refusals_frame(all_rows, refused), ROW, "left").drop(ROW) if refused else None
 
 
@@ -231,3 +254,8 @@ def with_row_numbers(rows: DataFrame) -> DataFrame:
     good rows would be set aside in place of bad ones. Here the loss fails the micro-batch, which is retried as a whole.
     """
     return rows.selectExpr("*", f"monotonically_increasing_id() AS {ROW}").localCheckpoint(eager=True)
+
+
+def row_numbers(numbered: DataFrame) -> list[int]:
+    """Return the numbers of the rows, in order."""
+    return sorted(int(row[0]) for row in numbered.select(ROW).collect())

@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.kafka.dead_letters import KafkaDeadLetter, KafkaDeadLetterTopic
-from ematix_flow.backends.kafka.topics import TopicSelection
+from ematix_flow.backends.catalog import backend_for
 from ematix_flow.config.resolve import resolve
-from ematix_flow.declare.connections import KafkaConnection
+from ematix_flow.contract.stream import LetterTopic, TopicLetter
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import UnknownName, Unsupported
 from ematix_flow.streaming.admin.status import recorded_action
-from ematix_flow.streaming.dlq.collector import PENDING
 from ematix_flow.streaming.dlq.dead_letter import DeadLetter, LetterSelection
+from ematix_flow.streaming.dlq.letters import PENDING
 from ematix_flow.streaming.dlq.locations import dead_letter_topic
 from ematix_flow.streaming.dlq.replay import ReplayReport, replay_dead_letters
 from ematix_flow.streaming.dlq.table import DeadLetterTable
@@ -99,11 +98,13 @@ def _resolve_selection(letters: DeadLetterTable, selection: LetterSelection) -> 
 @contextmanager
 def _topic_letters(spec: StreamSpec) -> Iterator[TopicDeadLetters | None]:
     """Yield the topic of the dead letters; None where a table holds them."""
-    name, connection = dead_letter_topic(spec), resolve(spec.sources[0].connection).connection
-    if name is None or not isinstance(connection, KafkaConnection):
+    source = spec.sources[0]
+    name, connection = dead_letter_topic(spec), resolve(source.connection).connection
+    maker = backend_for(connection).dead_letter_topic if name is not None else None
+    if name is None or maker is None:
         yield None
         return
-    topic = KafkaDeadLetterTopic(connection, name, spec.name)
+    topic = maker(connection, name, spec.name, source.query)
     try:
         yield TopicDeadLetters(spec, topic)
     finally:
@@ -115,7 +116,7 @@ class TopicDeadLetters:
     """The dead letters of one stream in a topic; an id is `partition:offset`."""
 
     spec: StreamSpec
-    topic: KafkaDeadLetterTopic
+    topic: LetterTopic
 
     def listed(self, limit: int) -> list[DeadLetter]:
         """Return letters, the newest first."""
@@ -133,9 +134,9 @@ class TopicDeadLetters:
             if selection.ids:
                 letters = [self._require(letter_id) for letter_id in selection.ids]
                 report.taken = len(letters)
-                report.succeeded = self.topic.resend(letters, self._default_topic)
+                report.succeeded = self.topic.resend(letters)
             else:
-                report.succeeded = self.topic.resend_pending(self._default_topic, selection.first)
+                report.succeeded = self.topic.resend_pending(selection.first)
                 report.taken = report.succeeded
         return report
 
@@ -157,7 +158,7 @@ class TopicDeadLetters:
             )
         return self.topic.drop(now() - selection.older_than if selection.older_than is not None else None)
 
-    def _require(self, letter_id: str) -> KafkaDeadLetter:
+    def _require(self, letter_id: str) -> TopicLetter:
         item = self._find(letter_id)
         if item is None:
             raise UnknownName(
@@ -165,16 +166,11 @@ class TopicDeadLetters:
             )
         return item
 
-    def _find(self, letter_id: str) -> KafkaDeadLetter | None:
+    def _find(self, letter_id: str) -> TopicLetter | None:
         place = _PLACE.fullmatch(letter_id.strip())
         return self.topic.get(int(place[1]), int(place[2])) if place else None
 
-    @property
-    def _default_topic(self) -> str | None:
-        """Return the topic for letters that do not contain the topic they came from."""
-        return next(iter(TopicSelection.of(self.spec.sources[0].query).names), None)
-
-    def _letter(self, item: KafkaDeadLetter) -> DeadLetter:
+    def _letter(self, item: TopicLetter) -> DeadLetter:
         return DeadLetter(
             id=f"{item.partition}:{item.offset}",
             pipeline=self.spec.name,

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ematix_flow.dataplane.spark_session import exact_settings
 from ematix_flow.engine.sql.functions.argument_types import cast_arguments
 from ematix_flow.engine.sql.functions.calls import Call, Calls
 from ematix_flow.engine.sql.functions.clauses import clauses_of
 from ematix_flow.engine.sql.statement import NamedRelation, Statement, is_row_wise, source_alias
-from ematix_flow.engine.sql.statement_errors import row_error
 from ematix_flow.families.lake.source import parse_query
 from ematix_flow.foundation.errors import DataError, FlowError
 from ematix_flow.sql.spark_text import quote
-from ematix_flow.streaming.dlq.row_failures import ROW, with_row_numbers
+from ematix_flow.streaming.dlq.row_failures import (
+    ROW,
+    find_failing_rows,
+    refusals_frame,
+    row_numbers,
+    row_refusal,
+    with_row_numbers,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-WRONG = "_flow_wrong"
 MOST_TRIES = 400
-"""Parts of a batch that are run one by one before the search is given up."""
+"""Parts of a batch that are run before the search is given up."""
 MOST_EXPLAINED = 10
 """Bad rows of a batch that are run alone for Spark's error; the user's functions return theirs for every row."""
-
-
-class FailedRowSink(Protocol):
-    """A sink for bad rows."""
-
-    def set_aside(self, rows: DataFrame, column: str, *, stage: str) -> None:
-        """Store rows whose column has the error of each."""
 
 
 @dataclass
@@ -59,7 +57,7 @@ class StatementRowSearch:
             result, error = self._run_all(good.drop(ROW))
             if error is None:
                 return result, self._with_reasons(all_rows, wrong)
-        wrong |= self._halved(good, error)
+        wrong |= find_failing_rows(row_numbers(good), _StatementTrial(self, good, self.max_tries), error)
         result, error = self._run_all(self._without(all_rows, wrong).drop(ROW))
         if error is not None:
             raise error.at(self.statement.where)
@@ -73,15 +71,9 @@ class StatementRowSearch:
             kept.count()
         except Exception as exc:
             kept.unpersist()
-            return frame, self._bad_row(exc)
+            return frame, row_refusal(exc)
         self.open_until.callback(kept.unpersist)
         return kept, None
-
-    def _bad_row(self, exc: Exception) -> FlowError:
-        error = row_error(exc)
-        if error is None:
-            raise exc
-        return error
 
     def _persisted(self, rows: DataFrame) -> DataFrame:
         kept = rows.persist()
@@ -108,49 +100,17 @@ class StatementRowSearch:
         fallback = f"the transform fails for this row; the first error of its batch: {error.what}"
         wrong = {row: own or fallback for row, own in rows.items()}
         for row in sorted(row for row, own in rows.items() if own is None)[:MOST_EXPLAINED]:
-            own = self._run(numbered.where(f"{ROW} = {row}"))
+            own = self.run(numbered.where(f"{ROW} = {row}"))
             wrong[row] = own.what if own is not None else fallback
         return wrong
 
-    def _halved(self, numbered: DataFrame, error: FlowError) -> dict[int, str]:
-        """Return bad rows by cutting the batch into halves."""
-        ids = sorted(int(row[0]) for row in numbered.select(ROW).collect())
-        wrong: dict[int, str] = {}
-        waiting: list[tuple[int, int, FlowError]] = [(0, len(ids), error)]
-        while waiting:
-            low, high, reason = waiting.pop()
-            if high - low <= 1:
-                wrong.update({ids[place]: reason.what for place in range(low, high)})
-                continue
-            middle = (low + high) // 2
-            halves = [
-                (start, end, self._run_part(numbered, ids, start, end))
-                for start, end in ((low, middle), (middle, high))
-            ]
-            failed = [(start, end, error_found) for start, end, error_found in halves if error_found is not None]
-            if not failed:
-                message = f"{reason.what} (only together with {high - low - 1} other row(s))"
-                wrong.update({ids[place]: message for place in range(low, high)})
-            waiting += failed
-        return wrong
-
-    def _run_part(self, numbered: DataFrame, ids: list[int], low: int, high: int) -> FlowError | None:
-        self.tries += 1
-        if self.tries > self.max_tries:
-            raise DataError(
-                f"more rows of this batch fail in the transform than can be told apart in {self.max_tries} tries",
-                where=self.statement.where,
-                hint="correct the SQL (try_cast, try_divide …) or the source; nothing was written",
-            )
-        return self._run(numbered.where(f"{ROW} BETWEEN {ids[low]} AND {ids[high - 1]}"))
-
-    def _run(self, rows: DataFrame) -> FlowError | None:
+    def run(self, rows: DataFrame) -> FlowError | None:
         """Run the statement over some rows, for its errors alone."""
         try:
             frame = self.statement.frame(rows.drop(ROW), self.relations, self.open_until)
             frame.write.format("noop").mode("overwrite").save()
         except Exception as exc:
-            return self._bad_row(exc)
+            return row_refusal(exc)
         return None
 
     def _without(self, numbered: DataFrame, wrong: Mapping[int, str]) -> DataFrame:
@@ -161,8 +121,28 @@ class StatementRowSearch:
         return numbered.join(self._as_frame(numbered, wrong), ROW, "inner").drop(ROW)
 
     def _as_frame(self, numbered: DataFrame, wrong: Mapping[int, str]) -> DataFrame:
-        failures = numbered.sparkSession.createDataFrame(list(wrong.items()), f"{ROW} BIGINT, {WRONG} STRING")
-        return failures.hint("broadcast")
+        return refusals_frame(numbered, wrong)
+
+
+@dataclass
+class _StatementTrial:
+    """A trial that runs the statement over some rows; rows may fail only together, as in a sum that overflows."""
+
+    search: StatementRowSearch
+    numbered: DataFrame
+    max_tries: int
+    may_fail_together: bool = True
+
+    def __call__(self, first: int, last: int, without: Collection[int]) -> FlowError | None:
+        self.search.tries += 1
+        return self.search.run(self.numbered.where(f"{ROW} BETWEEN {first} AND {last}"))
+
+    def too_many(self, first_error: str) -> FlowError:
+        return DataError(
+            f"more rows of this batch fail in the transform than can be separated in {self.max_tries} tries",
+            where=self.search.statement.where,
+            hint="correct the SQL (try_cast, try_divide …) or the source; nothing was written",
+        )
 
 
 def row_test_statement(statement: Statement, calls: Calls) -> str | None:
@@ -192,8 +172,8 @@ def row_test_statement(statement: Statement, calls: Calls) -> str | None:
         test = _failing_value(always, f"CASE WHEN {condition} THEN {test} ELSE '+' END")
     source = calls.written(trying, clauses.source)
     row = f"{quote(source_alias(tree, statement.view))}.{ROW}"
-    each = f"SELECT {row} AS {ROW}, CAST(try_to_binary({test}, 'utf-8') AS STRING) AS said {source}"
-    return f"SELECT {ROW}, substr(said, 2) FROM ({each}) WHERE (said IS NULL OR said LIKE '-%') AND {ROW} IS NOT NULL"
+    each = f"SELECT {row} AS {ROW}, CAST(try_to_binary({test}, 'utf-8') AS STRING) AS outcome {source}"
+    return f"SELECT {ROW}, substr(outcome, 2) FROM ({each}) WHERE (outcome IS NULL OR outcome LIKE '-%') AND {ROW} IS NOT NULL"
 
 
 def _failing_value(faults: Sequence[str], value: str) -> str:

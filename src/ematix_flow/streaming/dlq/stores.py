@@ -15,8 +15,8 @@ from ematix_flow.declare.streams.spec import DLQ, StreamSpec, TableTarget
 from ematix_flow.foundation.errors import ConfigError, LeaseHeld, RunFailed
 from ematix_flow.spool.source import SpoolSource
 from ematix_flow.sql.spark_text import text_literal
-from ematix_flow.streaming.dlq.collector import PARKED, PENDING, RECORDS, DeadLetterStore
 from ematix_flow.streaming.dlq.commit_coverage import NOTHING, CoverageByTarget, targets_covering
+from ematix_flow.streaming.dlq.letters import PARKED, PENDING, RECORDS, DeadLetterStore
 from ematix_flow.streaming.dlq.locations import dead_letter_connection, dead_letter_topic
 from ematix_flow.streaming.dlq.table import DeadLetterTable
 from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _KEYS = ("id",)
 _DECIDED = ("status", "leased_until", "attempt")
 """Columns that users and replays set: they stay when the same record is written once more."""
-_TOLD = tuple(name for name in RECORDS.column_names if name not in (*_KEYS, *_DECIDED))
+_CONTENT = tuple(name for name in RECORDS.column_names if name not in (*_KEYS, *_DECIDED))
 
 
 @dataclass
@@ -44,7 +44,7 @@ class TableDeadLetterStore:
     def at(cls, spec: StreamSpec, folder: CheckpointFolder, generation: str) -> TableDeadLetterStore:
         """Return the store in the stream's table of dead letters."""
         connection = dead_letter_connection(spec, folder)
-        load = LoadSpec(RECORDS, connection, Merge(_KEYS, _TOLD, _TOLD))
+        load = LoadSpec(RECORDS, connection, Merge(_KEYS, _CONTENT, _CONTENT))
         target = TableTarget("dead letters", connection, load, mode="merge")
         own = replace(spec, on_drift="evolve", cdc=None)  # this table may evolve, whatever the stream's tables may do
         return cls(
@@ -77,7 +77,12 @@ class TableDeadLetterStore:
         self.table.shape_for(letters.schema)
         last = self.table.last_sequence() or 0
         with ExitStack() as open_until:
-            result = self.table.write(last, fit_rows(letters, RECORDS, open_until))
+            write = self.table.begin(last)
+            result = write.recovered
+            if result is None:
+                staged = write.stage(fit_rows(letters, RECORDS, open_until))
+                result = staged.publish()
+                staged.settle(result)
         if result.repeated:
             raise LeaseHeld(
                 f"another process wrote dead letters of {self.letters.pipeline} at the same time",

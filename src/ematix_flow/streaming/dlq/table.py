@@ -7,23 +7,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from ematix_flow.backends.catalog import backend_for
-from ematix_flow.contract.backend import DdlPlanner, SqlClient
+from ematix_flow.contract.backend import DdlPlanner, SqlClient, SqlText
 from ematix_flow.contract.shape import TargetShape
-from ematix_flow.declare.connections import SQLiteConnection
 from ematix_flow.declare.streams.spec import StreamSpec
-from ematix_flow.families.sql.dialect import SqlDialect
-from ematix_flow.families.sql.sink import SqlSink
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import MissingColumn, MissingTable, UnknownName, Unsupported
 from ematix_flow.planning.drift import plan_ddl
 from ematix_flow.run_log.records import storable_text
-from ematix_flow.streaming.dlq.collector import LEASED, PARKED, PENDING, RECORDS
 from ematix_flow.streaming.dlq.commit_coverage import id_for
 from ematix_flow.streaming.dlq.dead_letter import DeadLetter, LetterSelection, UnfinishedBatches
+from ematix_flow.streaming.dlq.letters import LEASED, PARKED, PENDING, RECORDS
 from ematix_flow.streaming.dlq.locations import dead_letter_connection
 from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
 
@@ -52,7 +48,7 @@ class DeadLetterTable:
 
     pipeline: str
     connect: Callable[[], SqlClient]
-    dialect: SqlDialect
+    dialect: SqlText
     is_there: Callable[[], bool] = lambda: True
     ddl: DdlPlanner | None = None
 
@@ -67,11 +63,11 @@ class DeadLetterTable:
         connection = dead_letter_connection(spec, CheckpointFolder.of(spec))
         backend = backend_for(connection)
         sink = backend.batch_sink(connection) if backend.batch_sink is not None else None
-        client = backend.client
-        if not isinstance(sink, SqlSink) or client is None:
+        client, sql = backend.client, backend.sql
+        if sink is None or client is None or sql is None:
             raise Unsupported(f"{backend.title} keeps no dead letters")
         ddl = backend.ddl(connection) if backend.ddl is not None else None
-        return cls(spec.name, lambda: client(connection), sink.dialect, lambda: _database_exists(connection), ddl)
+        return cls(spec.name, lambda: client(connection), sql(connection), sink.has_database, ddl)
 
     def bring_up_to_date(self) -> None:
         """Add the columns that a table of an earlier version lacks."""
@@ -376,11 +372,6 @@ class DeadLetterTable:
             yield client
         finally:
             client.close()
-
-
-def _database_exists(connection: Any) -> bool:
-    """Return whether the database exists: reading dead letters does not create it."""
-    return not isinstance(connection, SQLiteConnection) or Path(connection.resolved().path).exists()
 
 
 def _batched_ids(ids: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.backends.catalog import backend_for
 from ematix_flow.config.resolve import resolve
-from ematix_flow.contract.stream import BrokerJob, BrokerSink, Offsets
+from ematix_flow.contract.stream import BrokerJob, BrokerSink, Offsets, TransactionTokens
+from ematix_flow.contract.write import Commit, Counts, WriteResult
+from ematix_flow.declare.connections.brokers import BrokerConnection, payload_format
 from ematix_flow.declare.streams.spec import BrokerTarget, StreamSpec
 from ematix_flow.foundation import fault
-from ematix_flow.foundation.errors import ConnectionFailed, FlowError, MissingColumn, PlanError, Unsupported
+from ematix_flow.foundation.errors import ConnectionFailed, MissingColumn, PlanError, Unsupported
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.messages.encode import encode, subject_of
 from ematix_flow.messages.registries.registry import SchemaRegistry, registry_of
 from ematix_flow.sql.spark_text import quote, text_literal
-from ematix_flow.streaming.dlq.collector import DeadLetterCollector
 from ematix_flow.streaming.dlq.commit_coverage import NOTHING, CommitCoverage
+from ematix_flow.streaming.dlq.letters import FailedRows, split_failed
 from ematix_flow.streaming.dlq.row_failures import FALLIBLE, mark_unencodable
 from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
 from ematix_flow.streaming.runtime.fitting import WRONG
@@ -64,7 +66,7 @@ class BrokerTargetWriter:
         except ConnectionFailed:
             if not self.spec.is_tolerant:  # a tolerant stream starts with the target behind
                 raise
-        self.payload = getattr(connection, "payload_format", None) or self.target.payload
+        self.payload = payload_format(connection) or self.target.payload
         self.registry = registry_of(connection, find=lambda name: resolve(name).connection)
 
     @property
@@ -73,10 +75,11 @@ class BrokerTargetWriter:
 
     @property
     def _topic(self) -> str:
-        """Return the name for the schema registry; the place of a Kinesis stream is a prefix of partition keys."""
-        return getattr(resolve(self.target.connection).connection, "stream_name", None) or self.target.place
+        """Return the name for the schema registry."""
+        connection, place = resolve(self.target.connection).connection, self.target.place
+        return connection.subject_topic(place) if isinstance(connection, BrokerConnection) else place
 
-    def fit(self, rows: DataFrame, open_until: ExitStack, dead_letters: DeadLetterCollector | None) -> FittedRows:
+    def fit(self, rows: DataFrame, open_until: ExitStack, *, splits: bool) -> FittedRows:
         key = self.target.key_column
         if key is not None and key not in rows.columns:
             raise MissingColumn(
@@ -88,16 +91,17 @@ class BrokerTargetWriter:
                 "aggregates rows",
                 hint='make each row of one message, or say delivery="at_least_once"',
             )
-        if dead_letters is None:
+        if not splits:
             return FittedRows(self._encoded(rows), rows)
+        failed: tuple[FailedRows, ...] = ()
         messages = self._with_size_errors(rows, open_until)
         if self.payload in FALLIBLE and (judged := mark_unencodable(rows, messages, self._encoded)) is not None:
-            rows = dead_letters.split(judged, WRONG, stage=STAGE, target=self.name)
-            messages = self._with_size_errors(rows, open_until)
-        heavy = messages.where(f"{WRONG} IS NOT NULL").selectExpr(f"{_WHOLE}.*", WRONG)
+            rows, wrong = split_failed(judged, WRONG, stage=STAGE, target=self.name)
+            messages, failed = self._with_size_errors(rows, open_until), (wrong,)
         if self._max_message_bytes is not None:
-            dead_letters.set_aside(heavy, WRONG, stage=STAGE, target=self.name)
-        return FittedRows(messages.where(f"{WRONG} IS NULL").drop(WRONG, _WHOLE), rows)
+            heavy = messages.where(f"{WRONG} IS NOT NULL").selectExpr(f"{_WHOLE}.*", WRONG)
+            failed = (*failed, FailedRows(heavy, WRONG, STAGE, self.name))
+        return FittedRows(messages.where(f"{WRONG} IS NULL").drop(WRONG, _WHOLE), rows, failed)
 
     def _encoded(self, rows: DataFrame, *, also: Sequence[str] = ()) -> DataFrame:
         """Return the messages of rows, with the columns in `also` unchanged."""
@@ -128,35 +132,16 @@ class BrokerTargetWriter:
     @cached_property
     def _max_message_bytes(self) -> int | None:
         """Return the maximum size of key, value and headers in bytes; None where the broker does not report one."""
-        ask: Callable[..., int | None] | None = getattr(self.sink, "max_message_bytes", None)
-        return ask(self.target.place, exactly_once=self.exactly_once) if ask is not None else None
+        return self.sink.max_message_bytes(self.target.place, exactly_once=self.exactly_once)
 
-    def coverage(self, number: int) -> CommitCoverage:
-        """Return the partitions committed in a transaction; without transactions none (at least once)."""
-        ask: Callable[[BrokerJob], Collection[tuple[str, int]]] | None = getattr(
-            self.sink, "committed_partitions", None
-        )
-        if not self.exactly_once or ask is None:
-            return NOTHING
-        return CommitCoverage(parts=frozenset(ask(self._job(number))))
+    def begin(self, number: int) -> BrokerWrite:
+        return BrokerWrite(self.sink, self._job(number), self.exactly_once)
 
-    def without_refused(
-        self,
-        number: int,
-        fitted: FittedRows,
-        error: FlowError,
-        open_until: ExitStack,
-        dead_letters: DeadLetterCollector,
-    ) -> FittedRows | None:
+    def without_refused(self, number: int, fitted: FittedRows, open_until: ExitStack) -> None:
         """Return None: messages may be sent already, so that nothing can be tried."""
-        return None
 
-    def write(self, number: int, fitted: FittedRows, staged: Callable[[], None]) -> int:
-        staged()
-        fault.point("before_publish")
-        sent = self.sink.send(self._job(number), fitted.frame)
-        fault.point("after_publish")
-        return sent
+    def figures(self, number: int, result: WriteResult) -> Mapping[str, int]:
+        return {}
 
     def _job(self, number: int) -> BrokerJob:
         ends: Offsets = (self.folder.ends(number) or [{}])[0] if self.exactly_once else {}
@@ -164,3 +149,41 @@ class BrokerTargetWriter:
             self.spec.name, self.spec.writer(self.target, self.generation), number, self.target.place,
             exactly_once=self.exactly_once, group=self.group, ends=ends,
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BrokerWrite:
+    """A micro-batch for a broker, which has no stage."""
+
+    sink: BrokerSink
+    job: BrokerJob
+    exactly_once: bool
+    recovered: WriteResult | None = None
+
+    def coverage(self) -> CommitCoverage:
+        """Return the partitions committed in a transaction; without transactions none (at least once)."""
+        if not self.exactly_once or not isinstance(self.sink, TransactionTokens):
+            return NOTHING
+        return CommitCoverage(parts=frozenset(self.sink.committed_partitions(self.job)))
+
+    def stage(self, rows: DataFrame) -> MessagesToSend:
+        return MessagesToSend(self, rows)
+
+
+@dataclass(frozen=True)
+class MessagesToSend:
+    """The messages of a micro-batch before they are sent."""
+
+    write: BrokerWrite
+    messages: DataFrame
+
+    def publish(self) -> WriteResult:
+        """Send the messages."""
+        job = self.write.job
+        fault.point("before_publish")
+        sent = self.write.sink.send(job, self.messages)
+        fault.point("after_publish")
+        return WriteResult(job.writer, Commit(job.writer, job.batch + 1), Counts(read=sent))
+
+    def settle(self, result: WriteResult) -> None:
+        """Do nothing: there is no stage."""

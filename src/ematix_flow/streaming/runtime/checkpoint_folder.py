@@ -93,11 +93,8 @@ class CheckpointFolder:
         if not isinstance(self.root, Path):  # a bucket has the lease alone
             yield
             return
-        handle = file_locks.lock_file(self.root / "lock", self._in_use, seconds=_PATIENCE_SECONDS)
-        try:
+        with file_locks.lock_file(self.root / "lock", self._in_use, seconds=_PATIENCE_SECONDS):
             yield
-        finally:
-            os.close(handle)
 
     def _in_use(self) -> LeaseHeld:
         return LeaseHeld(

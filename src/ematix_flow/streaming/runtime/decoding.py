@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.stream import StreamSource
 from ematix_flow.dataplane.spark_session import observed_counts
+from ematix_flow.declare.connections.brokers import payload_format
+from ematix_flow.declare.connections.lakes import files_format
 from ematix_flow.declare.streams.spec import FAIL, StreamSpec
 from ematix_flow.messages import json_rows
 from ematix_flow.messages.decode import (
@@ -35,6 +37,52 @@ if TYPE_CHECKING:
 
 CSV = "csv"
 _OF_EVERY_MESSAGE = frozenset((ERROR, EVENT_TS, RAW, SOURCE))
+_IS_NOT_LEARNED = f"{ERROR} LIKE '{NOT_LEARNED}%'"
+
+
+@dataclass(frozen=True)
+class DecodedRows:
+    """The rows of one micro-batch from one source, and the counts that are observed while they are read."""
+
+    rows: DataFrame
+    how: DecodingState | None = None
+    messages: DataFrame | None = None
+    """The rows as they were decoded from messages, with their errors; None for rows that were no messages."""
+    watch: Observation | None = None
+    is_watched: bool = False
+    """Whether messages that cannot be decoded yet stay among the rows, to be checked with `has_unknown_messages`."""
+
+    @property
+    def knows_columns(self) -> bool:
+        """Return whether rows have more columns than those of every message."""
+        return self.messages is None or not _OF_EVERY_MESSAGE.issuperset(self.messages.columns)
+
+    def has_unknown_messages(self, *, were_read: bool) -> bool:
+        """Return whether watched rows have messages that cannot be decoded yet, which was observed if they were read."""
+        if not self.is_watched or self.messages is None:
+            return False
+        count = self._observed_count("unlearned") if were_read else None
+        return bool(count) if count is not None else not self.messages.where(_IS_NOT_LEARNED).isEmpty()
+
+    def learn(self) -> bool:
+        """Learn the schema that undecoded messages need; return False where it cannot be learned."""
+        return self.how is not None and self.messages is not None and learn(self.messages, self.how)
+
+    def bad(self) -> int | None:
+        """Return how many messages could not be decoded, None where not counted; call it after the rows were read."""
+        return self._observed_count("bad")
+
+    def seen(self) -> int | None:
+        """Return how many rows or messages there were, None where not counted; call it after they were read."""
+        if self.watch is None:
+            return None
+        count = self._observed_count("rows")
+        return count if count is not None else self.rows.count()
+
+    def _observed_count(self, name: str) -> int | None:
+        """Return an observed count; None where nothing was observed."""
+        count = observed_counts(self.watch).get(name) if self.watch is not None else None
+        return None if count is None else int(count)
 
 
 @dataclass
@@ -46,54 +94,33 @@ class Decoder:
     """The columns of the source itself, where several sources share a frame."""
     skips_tombstones: bool = field(default=False, kw_only=True)
     """Whether a message without a value is not a decoding error."""
-    _rows: DataFrame | None = field(default=None, init=False)
-    _decoded: DataFrame | None = field(default=None, init=False)
-    """The frame that `rows` returned; a caller that persists the rows persists this very frame."""
-    _watch: Observation | None = field(default=None, init=False)
-    is_watched: bool = field(default=False, init=False)
-    """Whether messages that cannot be decoded yet stay among the rows, to be checked with `has_unknown_messages`."""
 
-    def rows(self, frame: DataFrame, *, watched: bool) -> DataFrame:
+    def decode(self, frame: DataFrame, *, watched: bool) -> DecodedRows:
         """Return the rows of one micro-batch.
 
-        With `watched`, the caller checks `has_unknown_messages` after the rows were read; otherwise, and as long as no column is
-        known, the messages are read now to learn their schema.
+        With `watched`, the caller checks `has_unknown_messages` after the rows were read; otherwise, and as long as no
+        column is known, the messages are read now to learn their schema.
         """
         if self.how is None:
-            return self._counted(frame)
-        rows = self._read(frame, self.how)
-        self.is_watched = watched and self.knows_columns
-        for _ in range(0 if self.is_watched else MOST_LESSONS):
-            if not learn(rows, self.how):
+            return counted(frame)
+        decoded = self._read(frame, self.how)
+        if watched and decoded.knows_columns:
+            return replace(decoded, is_watched=True)
+        for _ in range(MOST_LESSONS):
+            if not decoded.learn():
                 break
-            rows = self._read(frame, self.how)
-        self._decoded = rows
-        return rows
+            decoded = self._read(frame, self.how)
+        return decoded
 
-    @property
-    def knows_columns(self) -> bool:
-        """Return whether rows have more columns than those of every message."""
-        return self._rows is None or not _OF_EVERY_MESSAGE.issuperset(self._rows.columns)
-
-    def _counted(self, rows: DataFrame) -> DataFrame:
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
-
-        self._watch = Observation()
-        bad = f.count(f.col(ERROR)) if ERROR in rows.columns else f.lit(0)
-        self._decoded = rows.observe(self._watch, f.count(f.lit(1)).alias("rows"), bad.alias("bad"))
-        return self._decoded
-
-    def _read(self, frame: DataFrame, decoding: DecodingState) -> DataFrame:
+    def _read(self, frame: DataFrame, decoding: DecodingState) -> DecodedRows:
         from pyspark.sql import Observation
 
-        self._watch = Observation()
-        rows = decode(frame, decoding, watch=self._watch)
+        watch = Observation()
+        rows = decode(frame, decoding, watch=watch)
         if self.skips_tombstones:
             kept = [quote(name) for name in rows.columns if name != ERROR]
             rows = rows.selectExpr(*kept, f"nullif({ERROR}, {text_literal(TOMBSTONE)}) AS {ERROR}")
-        self._rows = rows
-        return self._rows
+        return DecodedRows(rows, decoding, rows, watch)
 
     @property
     def gives_text(self) -> bool:
@@ -105,36 +132,15 @@ class Decoder:
         """Return whether a serializer may have put a header before the text of a message."""
         return self.how is not None and self.how.registry is not None
 
-    def has_unknown_messages(self) -> bool:
-        """Return whether watched rows had messages that could not be decoded yet; call it after the rows were read."""
-        if not self.is_watched or self._rows is None:
-            return False
-        count = self._observed_count("unlearned")
-        return bool(count) if count is not None else not self._rows.where(f"{ERROR} LIKE '{NOT_LEARNED}%'").isEmpty()
 
-    def bad(self) -> int | None:
-        """Return how many messages could not be decoded, None where not counted; call it after the rows were read."""
-        return self._observed_count("bad")
+def counted(rows: DataFrame) -> DecodedRows:
+    """Return rows that were no messages, counted while they are read."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
 
-    def leave(self) -> None:
-        """Drop the counts of this micro-batch, whose rows are not read."""
-        self.is_watched, self._watch, self._decoded = False, None, None
-
-    def learn(self) -> bool:
-        """Learn the schema that undecoded messages need; return False where it cannot be learned."""
-        return self.how is not None and self._rows is not None and learn(self._rows, self.how)
-
-    def seen(self) -> int | None:
-        """Return how many rows or messages there were; call it after they were read."""
-        if self._decoded is None:
-            return None
-        count = self._observed_count("rows")
-        return count if count is not None else self._decoded.count()
-
-    def _observed_count(self, name: str) -> int | None:
-        """Return an observed count; None where nothing was observed."""
-        count = observed_counts(self._watch).get(name) if self._watch is not None else None
-        return None if count is None else int(count)
+    watch = Observation()
+    bad = f.count(f.col(ERROR)) if ERROR in rows.columns else f.lit(0)
+    return DecodedRows(rows.observe(watch, f.count(f.lit(1)).alias("rows"), bad.alias("bad")), watch=watch)
 
 
 class LakeRowSource(Protocol):
@@ -181,15 +187,15 @@ class LakeDecoder(Decoder):
     source: LakeRowSource
     has_letters: bool
 
-    def rows(self, frame: DataFrame, *, watched: bool) -> DataFrame:
+    def decode(self, frame: DataFrame, *, watched: bool) -> DecodedRows:
         if self.how is not None and isinstance(self.source, LineSource) and self.source.are_messages:
             messages = frame if "value" in frame.columns else self._beside(self.source.messages(frame), frame)
             self._sample_first(messages, self.how, self.source.sample_lines())
-            rows = super().rows(messages, watched=watched)
-            self._decoded = self.source.with_folder_columns(self._without_moment(rows, self.how))
-            return self._decoded
+            decoded = super().decode(messages, watched=watched)
+            rows = self.source.with_folder_columns(self._without_moment(decoded.rows, self.how))
+            return replace(decoded, rows=rows)
         rows = self._beside(self.source.rows(frame), frame)
-        return self._counted(_with_raw(rows) if self.has_letters else rows)
+        return counted(_with_raw(rows) if self.has_letters else rows)
 
     def _beside(self, rows: DataFrame, frame: DataFrame) -> DataFrame:
         """Return the rows in the frame's session where several sources share it: others lose observed counts."""
@@ -241,10 +247,10 @@ def decoder_of(spec: StreamSpec, source: StreamSource, folder: CheckpointFolder,
 def payload_format_of(spec: StreamSpec, number: int = 0) -> str:
     """Return the payload format of the messages of a source."""
     connection = resolve(spec.sources[number].connection).connection
-    return spec.payload or getattr(connection, "payload_format", None) or "json"
+    return spec.payload or payload_format(connection) or "json"
 
 
 def line_format_of(spec: StreamSpec, number: int = 0) -> str:
     """Return the format in which unreadable input is stored: a CSV row as its line, anything else as its message."""
     connection = resolve(spec.sources[number].connection).connection
-    return CSV if getattr(connection, "format", None) == CSV else payload_format_of(spec, number)
+    return CSV if files_format(connection) == CSV else payload_format_of(spec, number)

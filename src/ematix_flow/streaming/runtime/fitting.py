@@ -29,7 +29,7 @@ def rows_with_errors(
 ) -> DataFrame:
     """Return the rows with a column for the error that keeps each from being written; NULL where there is none.
 
-    Normalizers are not tried row by row: they never fail by themselves. `told` returns SQL, by column name, that is
+    Normalizers are not tried row by row: they never fail by themselves. `required` returns SQL, by column name, that is
     true where a value is required; a key always is.
     """
     rows = _completed(rows, table)

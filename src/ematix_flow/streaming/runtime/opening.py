@@ -14,6 +14,8 @@ from ematix_flow.contract import stream as contract
 from ematix_flow.contract.backend import Backend
 from ematix_flow.contract.delivery import stream_delivery
 from ematix_flow.contract.stream import StreamRead, StreamSource
+from ematix_flow.declare.connections.brokers import consumer_group, payload_format
+from ematix_flow.declare.connections.lakes import files_format
 from ematix_flow.declare.engine import LOCAL, SAIL, EngineOptions
 from ematix_flow.declare.streams.spec import EXACTLY_ONCE, FAIL, BrokerTarget, StreamSpec, TableTarget
 from ematix_flow.engine.session import session
@@ -22,14 +24,15 @@ from ematix_flow.foundation.errors import ConnectionFailed, FlowError, PlanError
 from ematix_flow.messages.decode import JARS
 from ematix_flow.storage.paths import engine_uri
 from ematix_flow.streaming.cdc.changes import ChangeProcessor
-from ematix_flow.streaming.dlq.collector import DeadLetterCollector
+from ematix_flow.streaming.dlq.letters import DeadLetters
 from ematix_flow.streaming.dlq.stores import dead_letter_store_of
 from ematix_flow.streaming.runtime.backlog import Backlog
 from ematix_flow.streaming.runtime.batch_barrier import BatchBarrier
 from ematix_flow.streaming.runtime.broker_target import BrokerTargetWriter
 from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
 from ematix_flow.streaming.runtime.decoding import Decoder, decoder_of
-from ematix_flow.streaming.runtime.micro_batch import BatchProcessor, MicroBatch, StreamCounts
+from ematix_flow.streaming.runtime.micro_batch import MicroBatch
+from ematix_flow.streaming.runtime.processing import BatchProcessor
 from ematix_flow.streaming.runtime.source_union import union_sources
 from ematix_flow.streaming.runtime.table_writer import TableWriter
 from ematix_flow.streaming.runtime.targets import TableTargetWriter, TargetWriter
@@ -81,17 +84,16 @@ class OpenStream:
 
     def has_more(self) -> bool:
         """Return whether a source that drains only a part of its data per query has more."""
-        return any(source.has_more(read) for source, read in self.sources if hasattr(source, "has_more"))
+        return any(source.has_more(read) for source, read in self.sources)
 
     def translated(self, failure: Exception) -> FlowError | None:
         """Return a failure of Spark's as an error of ours, where a source can explain it."""
-        explain = (getattr(source, "translated", None) for source, _ in self.sources)
-        errors: list[FlowError | None] = [one(failure) for one in explain if one is not None]
+        errors = (source.translated(failure) for source, _ in self.sources)
         return self.loss_in(failure) or next((one for one in errors if one is not None), None)
 
     def loss_in(self, failure: Exception) -> FlowError | None:
         """Return a failure of Spark's as the loss of messages that it reports; None where it is another failure."""
-        if not any(source.is_loss_error(failure) for source, _ in self.sources if hasattr(source, "is_loss_error")):
+        if not any(source.is_loss_error(failure) for source, _ in self.sources):
             return None
         last = self.folder.last_committed()
         ends = (self.folder.ends(last) if last is not None else []) or [{} for _ in self.sources]
@@ -152,13 +154,9 @@ def _assemble(
     processor = stateful_processor_of(spec, folder, generation)
     dead_letters, first = None, sources[0]
     if spec.bad_rows.policy != FAIL:
-        dead_letters = DeadLetterCollector(spec, dead_letter_store_of(spec, folder, generation, first[0], first[1]))
-    counts = StreamCounts()
+        dead_letters = DeadLetters(spec, dead_letter_store_of(spec, folder, generation, first[0], first[1]))
     decoders = [decoder_of(spec, source, folder, number) for number, (source, _, _) in enumerate(sources)]
-    targets = [
-        writer_of(spec, target, folder, generation, since=folder.generation_order(), more=counts.more)
-        for target in spec.targets
-    ]
+    targets = [writer_of(spec, target, folder, generation, since=folder.generation_order()) for target in spec.targets]
     _refuse_older(spec, folder, targets)
     work = MicroBatch(
         spec=spec,
@@ -169,8 +167,7 @@ def _assemble(
         backlog=Backlog(folder.root / "behind"),
         barrier=barrier,
         still_ours=check_ours,
-        processing=processor or processing_of(spec, decoders[0], counts),
-        counts=counts,
+        processing=processor or processing_of(spec, decoders[0]),
         defers_letters=True,
     )
     ticks = IdleTrigger(spec, processor, folder.root / TICKS) if processor is not None else None
@@ -179,9 +176,9 @@ def _assemble(
     )
 
 
-def processing_of(spec: StreamSpec, decoder: Decoder, counts: StreamCounts) -> BatchProcessor | None:
+def processing_of(spec: StreamSpec, decoder: Decoder) -> BatchProcessor | None:
     """Return the row processing beyond SQL that keeps no state; None where there is none."""
-    return ChangeProcessor(spec, decoder, counts.more) if spec.cdc is not None else None
+    return ChangeProcessor(spec, decoder) if spec.cdc is not None else None
 
 
 def engine_of(spec: StreamSpec) -> EngineOptions:
@@ -229,7 +226,7 @@ def source_of(
     if not source.envelopes and spec.fields:
         options["fields"] = spec.fields
     wanted = {"csv": declared.csv_read_options, "json_lines": declared.json_read_options}
-    if format_options := wanted.get(getattr(connection, "format", "")):
+    if format_options := wanted.get(files_format(connection) or ""):
         options["read_options"] = format_options
     read = StreamRead(
         spec.name,
@@ -250,7 +247,7 @@ def jars_of(spec: StreamSpec, sources: list[Backend]) -> set[str]:
     jars = {jar for backend in used for jar in backend.jars}
     brokers = [target for target in spec.targets if isinstance(target, BrokerTarget)]
     ends = [*(source.connection for source in spec.sources), *(target.connection for target in brokers)]
-    payloads = {getattr(resolve(item).connection, "payload_format", None) for item in ends}
+    payloads = {payload_format(resolve(item).connection) for item in ends}
     payloads |= {spec.payload, *(target.payload for target in brokers)}
     return jars | {jar for payload in payloads for jar in JARS.get(str(payload), ())}
 
@@ -268,12 +265,11 @@ def _refuse_older(spec: StreamSpec, folder: CheckpointFolder, targets: Sequence[
 
 
 def writer_of(
-    spec: StreamSpec, target: Any, folder: CheckpointFolder, generation: str, *, since: int | None = None,
-    more: dict[str, int] | None = None,
-) -> TargetWriter:  # fmt: skip
+    spec: StreamSpec, target: Any, folder: CheckpointFolder, generation: str, *, since: int | None = None
+) -> TargetWriter:
     """Return the writer to one target; without `since` it writes beside the stream, and is not fenced."""
     if isinstance(target, TableTarget):
-        return TableTargetWriter(TableWriter(spec, target, generation, since), more={} if more is None else more)
+        return TableTargetWriter(TableWriter(spec, target, generation, since))
     if not isinstance(target, BrokerTarget):
         raise AssertionError(f"an unknown target: {target!r}")
     source, target_connection = (resolve(item).connection for item in (spec.sources[0].connection, target.connection))
@@ -281,5 +277,5 @@ def writer_of(
     if exactly and stream_delivery(backend_for(source), backend_for(target_connection)) != contract.EXACTLY_ONCE:
         raise Unsupported('delivery="exactly_once" between brokers is for Kafka to Kafka', where=spec.where)
     return BrokerTargetWriter(
-        spec, target, folder, generation, exactly_once=exactly, group=getattr(source, "group_id", None) or spec.name
+        spec, target, folder, generation, exactly_once=exactly, group=consumer_group(source) or spec.name
     )

@@ -49,7 +49,7 @@ class PeriodicMetrics:
             self._failing.discard(what)
         except Exception as exc:
             level = logging.DEBUG if what in self._failing else logging.WARNING
-            _log.log(level, "the %s cannot be told: %s", what, mask(str(getattr(exc, "what", exc))))
+            _log.log(level, "the %s cannot be determined: %s", what, mask(str(getattr(exc, "what", exc))))
             self._failing.add(what)
         self._measured_at[what] = time.monotonic()
 

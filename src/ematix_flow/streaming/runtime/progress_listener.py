@@ -161,8 +161,6 @@ class QueryMonitor:
 
     def _report_state(self, processor: StatefulProcessor) -> None:
         """Set the metrics of the state and of event time."""
-        self._add_grown("late_rows_dropped_total", processor.figures.get("late", 0))
-        self._add_grown("windows_emitted_total", processor.figures.get("emitted", 0))
         kept = processor.last
         if kept is None:
             return

@@ -14,6 +14,7 @@ from ematix_flow.engine.session import spark_errors
 from ematix_flow.foundation.errors import FlowError, PlanError
 from ematix_flow.metrics.streaming import StreamMetrics, serve_metrics
 from ematix_flow.run_log import lease
+from ematix_flow.storage.lease import Lease
 from ematix_flow.streaming.admin.inspection import find_damage
 from ematix_flow.streaming.admin.status import stop_listener
 from ematix_flow.streaming.runtime.batch_barrier import BatchBarrier
@@ -37,7 +38,7 @@ class StreamOutcome(Mapping[str, Any]):
     """The result of a stream run; also readable as a mapping."""
 
     def __init__(self, total_rows: int, iterations: int, shutdown_triggered: bool, restarts: int = 0) -> None:
-        self._told = {
+        self._values = {
             "total_rows": total_rows,
             "iterations": iterations,
             "shutdown_triggered": shutdown_triggered,
@@ -45,22 +46,22 @@ class StreamOutcome(Mapping[str, Any]):
         }
 
     def __getitem__(self, name: str) -> Any:
-        return self._told[name]
+        return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._told)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._values)
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return self.__dict__["_told"][name]
+            return self.__dict__["_values"][name]
         except KeyError:
             raise AttributeError(name) from None
 
     def __repr__(self) -> str:
-        return f"StreamOutcome({', '.join(f'{name}={value!r}' for name, value in self._told.items())})"
+        return f"StreamOutcome({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
 
 
 @dataclass
@@ -70,7 +71,7 @@ class _StreamRun:
     spec: StreamSpec
     once: bool
     metrics: StreamMetrics
-    lease: lease.RunLease
+    lease: Lease
     stop: threading.Event
     history: StreamRunHistory
     batches: int = 0

@@ -13,7 +13,7 @@ from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.backend import Backend, BatchSink, DdlPlanner
 from ematix_flow.contract.cdc import STAGED, staged_shape
 from ematix_flow.contract.shape import TargetShape, shape_of
-from ematix_flow.contract.write import Fence, WriteJob, WriteResult
+from ematix_flow.contract.write import Fence, Stage, WriteJob, WriteResult, WriteSession
 from ematix_flow.dataplane.spark_types import DECLARED, type_of
 from ematix_flow.declare.loads import LoadOptions, strategy_for
 from ematix_flow.declare.strategy import Changes, Merge, Scd2, Strategy
@@ -27,6 +27,7 @@ from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import DriftError, LeaseHeld, MissingColumn, PlanError, Unsupported
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.planning.drift import apply_drift_policy, plan_ddl
+from ematix_flow.streaming.dlq.commit_coverage import EVERYTHING, NOTHING, CommitCoverage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -221,7 +222,7 @@ class TableWriter:
         if state is None:
             if not keys:
                 raise PlanError(
-                    f"{empty.qualified} is not there, and nobody says what its key is",
+                    f"{empty.qualified} is not there, and no key is declared for it",
                     hint='add target_primary_key=["id"], or declare the table as a class',
                     where=self.spec.where,
                 )
@@ -290,35 +291,67 @@ class TableWriter:
         """Return the token of the last micro-batch that the target has."""
         return self.sink.last_sequence(self.writer)
 
-    def is_published(self, number: int) -> bool:
-        """Return whether an earlier try of this micro-batch was published; call `shape_for` first."""
-        return self.sink.begin(self._job(number)).recovered is not None
-
     def dry_run_job(self, number: int) -> WriteJob:
         """Return the micro-batch's job as a dry run, with a run id of its own."""
         job = self._job(number)
         return replace(job, dry_run=True, run_id=str(uuid.uuid5(_NAMESPACE, f"{job.run_id}/rehearsal")))
 
-    def write(self, number: int, rows: DataFrame, staged: Callable[[], None] = lambda: None) -> WriteResult:
-        """Stage and publish exactly once; rows have the declared columns in their types, and `staged` may raise."""
+    def begin(self, number: int) -> TableWrite:
+        """Begin a micro-batch, or find that an earlier try of it was published; call `shape_for` first."""
         job = self._job(number)
-        write_session = self.sink.begin(job)
-        if write_session.recovered is not None:
-            self.refuse_older(number, write_session.recovered.commit.sequence)
-            return write_session.recovered
-        stage = self.sink.stage(job, rows)
-        staged()
+        session = self.sink.begin(job)
+        if session.recovered is not None:
+            self.refuse_older(number, session.recovered.commit.sequence)
+        return TableWrite(self.sink, job, session)
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """A micro-batch that was begun at its table; to be staged, unless `recovered` is the result of an earlier try."""
+
+    sink: BatchSink
+    job: WriteJob
+    session: WriteSession
+
+    @property
+    def recovered(self) -> WriteResult | None:
+        """Return the result of an earlier try."""
+        return self.session.recovered
+
+    def coverage(self) -> CommitCoverage:
+        """Return everything where an earlier try was published: a table takes a micro-batch as a whole."""
+        return NOTHING if self.recovered is None else EVERYTHING
+
+    def stage(self, rows: DataFrame) -> StagedTableWrite:
+        """Stage rows, which have the declared columns in their types."""
+        return StagedTableWrite(self, self.sink.stage(self.job, rows))
+
+
+@dataclass(frozen=True)
+class StagedTableWrite:
+    """A micro-batch whose rows are staged beside its table."""
+
+    write: TableWrite
+    stage: Stage
+
+    def publish(self) -> WriteResult:
+        """Make the rows visible, with the commit token; return the result of another try that was faster."""
+        sink, job, session = self.write.sink, self.write.job, self.write.session
         fault.point("before_publish")
         try:
-            result = self.sink.publish(job, stage, write_session)
+            result = sink.publish(job, self.stage, session)
         except LeaseHeld:  # the token exists: another try of this very batch was faster
-            again = self.sink.begin(job)
+            again = sink.begin(job)
             if again.recovered is None:
                 raise
             return again.recovered
         fault.point("after_publish")
-        self.sink.settle(job, write_session, result, None)
         return result
+
+    def settle(self, result: WriteResult) -> None:
+        """Drop the stage; that of another try is left to its process."""
+        if not result.repeated:
+            self.write.sink.settle(self.write.job, self.write.session, result, None)
 
 
 def without_staged_columns(table: TableSpec) -> TableSpec:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from ematix_flow.foundation.errors import FlowError
+from ematix_flow.contract.write import WriteResult
 from ematix_flow.streaming.cdc.column_types import inferred_columns
 from ematix_flow.streaming.cdc.row_images import (
     CHANGE,
@@ -18,11 +18,11 @@ from ematix_flow.streaming.cdc.row_images import (
     with_json_key,
     with_typed_keys,
 )
-from ematix_flow.streaming.dlq.collector import DeadLetterCollector
-from ematix_flow.streaming.dlq.commit_coverage import EVERYTHING, NOTHING, CommitCoverage
+from ematix_flow.streaming.dlq.commit_coverage import CommitCoverage
+from ematix_flow.streaming.dlq.letters import FailedRows, split_failed
 from ematix_flow.streaming.dlq.row_failures import TableRowSearch
 from ematix_flow.streaming.runtime.fitting import WRONG, fit_rows, last_of_each, rows_with_errors
-from ematix_flow.streaming.runtime.table_writer import HIDDEN, TableWriter, without_staged_columns
+from ematix_flow.streaming.runtime.table_writer import HIDDEN, TableWrite, TableWriter, without_staged_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,6 +42,32 @@ class FittedRows:
     """The rows as the target takes them."""
     rows: DataFrame
     """The rows with all columns, as dead letters need them."""
+    failed: tuple[FailedRows, ...] = ()
+    """The rows that the target cannot take."""
+
+
+class StagedWrite(Protocol):
+    """A micro-batch whose rows wait beside their target, or for being sent."""
+
+    def publish(self) -> WriteResult:
+        """Make the rows visible, with the commit token where the target stores one."""
+
+    def settle(self, result: WriteResult) -> None:
+        """Drop the stage."""
+
+
+class TargetWrite(Protocol):
+    """A micro-batch that was begun at its target."""
+
+    @property
+    def recovered(self) -> WriteResult | None:
+        """Return what an earlier try published; None where the rows are to be staged."""
+
+    def coverage(self) -> CommitCoverage:
+        """Return the part of the micro-batch that earlier tries have committed."""
+
+    def stage(self, rows: DataFrame) -> StagedWrite:
+        """Write fitted rows beside the target, where it has a stage."""
 
 
 class TargetWriter(Protocol):
@@ -54,24 +80,17 @@ class TargetWriter(Protocol):
     def name(self) -> str:
         """Return the target's name in messages and logs."""
 
-    def fit(self, rows: DataFrame, open_until: ExitStack, dead_letters: DeadLetterCollector | None) -> FittedRows:
-        """Return the rows as the target takes them; those that it cannot take become dead letters."""
+    def fit(self, rows: DataFrame, open_until: ExitStack, *, splits: bool) -> FittedRows:
+        """Return the rows as the target takes them; with `splits`, without those that it cannot take."""
 
-    def coverage(self, number: int) -> CommitCoverage:
-        """Return the coverage of a micro-batch that an earlier try may have written; call it after `fit`."""
+    def begin(self, number: int) -> TargetWrite:
+        """Begin a micro-batch at the target, which drops the stage of an earlier try; call it after `fit`."""
 
-    def write(self, number: int, fitted: FittedRows, staged: Callable[[], None]) -> int:
-        """Publish the micro-batch unless it is there; return its row count. `staged` may raise before that."""
+    def without_refused(self, number: int, fitted: FittedRows, open_until: ExitStack) -> FittedRows | None:
+        """Return the rows without those that the target refuses, now failed; None if those cannot be found."""
 
-    def without_refused(
-        self,
-        number: int,
-        fitted: FittedRows,
-        error: FlowError,
-        open_until: ExitStack,
-        dead_letters: DeadLetterCollector,
-    ) -> FittedRows | None:
-        """Return the rows without those that the target refuses, now dead letters; None if those cannot be found."""
+    def figures(self, number: int, result: WriteResult) -> Mapping[str, int]:
+        """Return the counts of a written micro-batch other than rows, by metric name."""
 
 
 @dataclass
@@ -80,27 +99,26 @@ class TableTargetWriter:
 
     table: TableWriter
     has_stage: bool = True
-    more: dict[str, int] = field(default_factory=dict)
-    """Counts other than rows, by metric name."""
 
     @property
     def name(self) -> str:
         return self.table.target.name
 
-    def fit(self, rows: DataFrame, open_until: ExitStack, dead_letters: DeadLetterCollector | None) -> FittedRows:
+    def fit(self, rows: DataFrame, open_until: ExitStack, *, splits: bool) -> FittedRows:
         if CHANGE in rows.columns or self.table.changes is not None:
-            return self._fit_changes(rows, open_until, dead_letters)
+            return self._fit_changes(rows, open_until, splits=splits)
         shape = self.table.shape_for(rows.drop(*CARRIED).schema)
-        if dead_letters is not None:
-            rows = dead_letters.split(
-                rows_with_errors(rows, shape.declared, open_until), WRONG, stage=STAGE, target=self.name
-            )
+        failed: tuple[FailedRows, ...] = ()
+        if splits:
+            rows, wrong = self._split(rows_with_errors(rows, shape.declared, open_until))
+            failed = (wrong,)
         frame = fit_rows(self._last(rows).drop(*CARRIED), shape.declared, open_until)
-        return FittedRows(frame, rows)
+        return FittedRows(frame, rows, failed)
 
-    def _fit_changes(
-        self, rows: DataFrame, open_until: ExitStack, dead_letters: DeadLetterCollector | None
-    ) -> FittedRows:
+    def _split(self, rows: DataFrame) -> tuple[DataFrame, FailedRows]:
+        return split_failed(rows, WRONG, stage=STAGE, target=self.name)
+
+    def _fit_changes(self, rows: DataFrame, open_until: ExitStack, *, splits: bool) -> FittedRows:
         """Fit the last change of each key; rows without `CHANGE` were fitted before, and lost refused rows since."""
         if CHANGE in rows.columns:
             self.table.shape_for(rows.drop(CHANGE, *CARRIED).schema, lambda: inferred_columns(rows))
@@ -109,13 +127,15 @@ class TableTargetWriter:
             raise AssertionError("the shape comes first")
         if CHANGE in rows.columns:
             rows = rows_of_table(rows, without_staged_columns(table), strategy)
-        if dead_letters is not None:
+        failed: tuple[FailedRows, ...] = ()
+        if splits:
             with_errors = rows_with_errors(
                 rows, without_staged_columns(table), open_until, required=is_required_condition
             )
-            rows = dead_letters.split(with_errors, WRONG, stage=STAGE, target=self.name)
+            rows, wrong = self._split(with_errors)
+            failed = (wrong,)
         rows = with_typed_keys(rows, table, strategy)
-        return FittedRows(fit_rows(self._last(rows).drop(*CARRIED), table, open_until), rows)
+        return FittedRows(fit_rows(self._last(rows).drop(*CARRIED), table, open_until), rows, failed)
 
     def _last(self, rows: DataFrame) -> DataFrame:
         strategy = self.table.changes
@@ -124,18 +144,24 @@ class TableTargetWriter:
         keys = self.table.keys
         return last_of_each(rows, keys) if keys and HIDDEN in rows.columns else rows
 
-    def coverage(self, number: int) -> CommitCoverage:
-        return EVERYTHING if self.table.is_published(number) else NOTHING
+    def begin(self, number: int) -> TableWrite:
+        return self.table.begin(number)
 
-    def write(self, number: int, fitted: FittedRows, staged: Callable[[], None]) -> int:
-        counts = self.table.write(number, fitted.frame, staged).counts
-        if self.table.changes is not None:
-            self.more[REPEATED] = self.more.get(REPEATED, 0) + counts.stale
+    def without_refused(self, number: int, fitted: FittedRows, open_until: ExitStack) -> FittedRows | None:
+        marked = TableRowSearch(self.table, self._last, open_until).mark_refused(number, fitted.rows)
+        if marked is None:
+            return None
+        rows, wrong = self._split(marked)
+        return replace(self.fit(rows, open_until, splits=False), failed=(wrong,))
+
+    def figures(self, number: int, result: WriteResult) -> Mapping[str, int]:
+        """Return the counts of changes that were applied before; log those that were left out."""
+        counts = result.counts
         if counts.late:
             self._warn_of_late(number, counts.late)
         if counts.contradicted:
             self._warn_of_contradictions(number, counts.contradicted)
-        return counts.read
+        return {REPEATED: counts.stale} if self.table.changes is not None else {}
 
     def _warn_of_late(self, number: int, late: int) -> None:
         cdc = self.table.spec.cdc
@@ -152,17 +178,3 @@ class TableTargetWriter:
             "of pipeline_name = '%s' from cdc_idempotency in the target, and rewind the stream to where the new log begins",
             self.name, count, number, strategy.gate if strategy is not None else "",
         )  # fmt: skip
-
-    def without_refused(
-        self,
-        number: int,
-        fitted: FittedRows,
-        error: FlowError,
-        open_until: ExitStack,
-        dead_letters: DeadLetterCollector,
-    ) -> FittedRows | None:
-        marked = TableRowSearch(self.table, self._last, open_until).mark_refused(number, fitted.rows)
-        if marked is None:
-            return None
-        rows = dead_letters.split(marked, WRONG, stage=STAGE, target=self.name)
-        return self.fit(rows, open_until, None)

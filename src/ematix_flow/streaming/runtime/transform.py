@@ -10,7 +10,9 @@ from ematix_flow.declare.udfs import functions_of
 from ematix_flow.engine.sql.statement import SOURCE, Statement, is_row_wise
 from ematix_flow.families.lake.source import parse_query
 from ematix_flow.foundation.errors import FlowError
-from ematix_flow.streaming.dlq.sql_row_failures import WRONG, FailedRowSink, StatementRowSearch
+from ematix_flow.streaming.dlq.letters import FailedRows
+from ematix_flow.streaming.dlq.sql_row_failures import StatementRowSearch
+from ematix_flow.streaming.runtime.fitting import WRONG
 from ematix_flow.streaming.runtime.lookups import Lookups
 from ematix_flow.streaming.runtime.table_writer import HIDDEN
 from ematix_flow.streaming.runtime.targets import CARRIED
@@ -36,23 +38,22 @@ class Transform:
             where=spec.where,
         )
 
-    def apply(self, rows: DataFrame, open_until: ExitStack, dead_letters: FailedRowSink | None = None) -> DataFrame:
-        """Return the rows for the targets.
+    def apply(self, rows: DataFrame, open_until: ExitStack) -> DataFrame:
+        """Return the rows for the targets: nothing is run here, and a row that the SQL fails on fails the batch later.
 
-        Without `dead_letters` nothing is run here, and a row that the SQL fails on fails the batch when it is written.
-        With them the result is made at once, and such rows are set aside. An error in the SQL itself is raised in
-        either case.
+        An error in the SQL itself is raised at once.
         """
         if self._spec.transform_sql is None:
             return rows
-        relations = self.lookups.current()
-        if dead_letters is None:
-            return self.statement.frame(rows, relations, open_until, hidden=(HIDDEN,))
-        sieve = StatementRowSearch(self.statement, relations, open_until, hidden=CARRIED)
-        result, bad = sieve.split_failing(rows)
-        if bad is not None:
-            dead_letters.set_aside(bad, WRONG, stage=STAGE)
-        return result
+        return self.statement.frame(rows, self.lookups.current(), open_until, hidden=(HIDDEN,))
+
+    def apply_row_by_row(self, rows: DataFrame, open_until: ExitStack) -> tuple[DataFrame, FailedRows | None]:
+        """Return the rows for the targets, run and persisted, and the source rows on which the SQL fails."""
+        if self._spec.transform_sql is None:
+            return rows, None
+        search = StatementRowSearch(self.statement, self.lookups.current(), open_until, hidden=CARRIED)
+        result, bad = search.split_failing(rows)
+        return result, FailedRows(bad, WRONG, STAGE) if bad is not None else None
 
     def close(self) -> None:
         """Drop the lookups."""

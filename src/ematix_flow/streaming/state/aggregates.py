@@ -50,7 +50,7 @@ class WindowAggregate:
             return "count(*)"
         if agg in ("sum", "avg") and not kind.simpleString().startswith(_NUMBERS):
             raise PlanError(
-                f"{self._said} needs numbers, and the column is {kind.simpleString().upper()}",
+                f"{self._label} needs numbers, and the column is {kind.simpleString().upper()}",
                 hint=f"cast {self.spec.column} in transform_sql",
                 column=self.spec.column,
             )
@@ -96,7 +96,7 @@ class WindowAggregate:
         return self.spec.mode == "exact"
 
     @property
-    def _said(self) -> str:
+    def _label(self) -> str:
         return f"Aggregation {self.spec.agg}({self.spec.column}) AS {self.spec.as_}"
 
     def _distinct(self, kind: DataType) -> str:
@@ -113,7 +113,7 @@ class WindowAggregate:
             return values
         refused = raise_bad_value_sql(
             f"size({values})",
-            before=f"{self._said} found ",
+            before=f"{self._label} found ",
             after=f" distinct values in one group, and max_distinct_values_per_group is {most}",
             hint='raise it, group by more columns, or count with mode="approximate"',
         )

@@ -11,7 +11,7 @@ from ematix_flow.foundation.errors import MissingColumn, RunFailed
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.messages.decode import RAW, SOURCE, parse_moment
 from ematix_flow.sql.spark_text import quote, text_literal
-from ematix_flow.streaming.dlq.collector import DeadLetterCollector
+from ematix_flow.streaming.dlq.letters import FailedRows, split_failed
 from ematix_flow.streaming.state.operator import AT
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ class EventTime:
 
     column: str
 
-    def with_event_time(self, rows: DataFrame, dead_letters: DeadLetterCollector | None) -> DataFrame:
-        """Return the rows with their moment in `AT`; a row without one is a dead letter, or fails the micro-batch."""
+    def with_event_time(self, rows: DataFrame, *, splits: bool) -> tuple[DataFrame, FailedRows | None]:
+        """Return the rows with their moment in `AT`, and those without one, which fail the micro-batch unless `splits`."""
         from pyspark.sql import functions as f
 
         if not set(rows.columns) - {RAW, SOURCE}:  # of a source none of whose messages was decoded yet
-            return rows.withColumn(AT, f.lit(None).cast("bigint")).where("false")
+            return rows.withColumn(AT, f.lit(None).cast("bigint")).where("false"), None
         if self.column not in rows.columns:
             shown = [name for name in rows.columns if not name.startswith("_flow_")]
             raise MissingColumn(
@@ -48,14 +48,14 @@ class EventTime:
                 hint=f"make it one in transform_sql=: CAST({self.column} AS TIMESTAMP)",
             )
         timed = rows.withColumn(AT, f.unix_micros(parse_moment(f.col(quote(self.column)), kind)))
-        if dead_letters is None:
+        if not splits:
             refusal = raise_bad_value_sql(
                 text_literal(f"a row has no event time: {self.column} is NULL, or no point in time"), before="", after="",
                 most=200, hint='leave such rows out in transform_sql=, or say transform_on_error="dlq"',
             )  # fmt: skip
-            return timed.where(f"CASE WHEN {AT} IS NOT NULL THEN true ELSE {refusal} END")
+            return timed.where(f"CASE WHEN {AT} IS NOT NULL THEN true ELSE {refusal} END"), None
         wrong = f"CASE WHEN {AT} IS NULL THEN {text_literal(f'{self.column} is NULL, or no point in time')} END"
-        return dead_letters.split(timed.withColumn(_TIMELESS, f.expr(wrong)), _TIMELESS, stage=STAGE, hidden=(AT,))
+        return split_failed(timed.withColumn(_TIMELESS, f.expr(wrong)), _TIMELESS, stage=STAGE, hidden=(AT,))
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ematix_flow.contract.state import StateManifest
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.foundation.clock import now
 from ematix_flow.storage.paths import LakePath, engine_uri, make_folder, write_atomically
 from ematix_flow.streaming.state.processor import StatefulProcessor
-from ematix_flow.streaming.state.state_backend import StateManifest
 from ematix_flow.streaming.state.watermark import EventTimes, wake_time
 
 if TYPE_CHECKING:

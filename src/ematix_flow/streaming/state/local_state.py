@@ -9,6 +9,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ematix_flow.backends.catalog import backend_of_kind
+from ematix_flow.contract.state import (
+    StateBackend,
+    StateLocation,
+    StateManifest,
+    manifest_from_text,
+    manifest_to_text,
+    missing_part,
+    parts_named,
+)
 from ematix_flow.dataplane.parquet_stage import scratch_dir
 from ematix_flow.dataplane.spark_session import active_session, observed_counts
 from ematix_flow.declare.streams.spec import StreamSpec
@@ -26,9 +36,6 @@ from ematix_flow.storage.paths import (
     write_atomically,
 )
 from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
-from ematix_flow.streaming.state.manifest import manifest_from_text, manifest_to_text, missing_part, parts_named
-from ematix_flow.streaming.state.postgres_state import PostgresStateBackend
-from ematix_flow.streaming.state.state_backend import StateBackend, StateManifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,9 +53,10 @@ def state_backend_of(spec: StreamSpec, folder: CheckpointFolder, generation: str
         return FolderStateBackend(folder.root / "state")
     if store.url is None:
         return MemoryStateBackend.opened()
-    return PostgresStateBackend(
-        url=store.url, schema=store.schema, stream=spec.name, generation=generation, since=folder.generation_order()
-    )
+    maker = backend_of_kind(store.kind).state_backend
+    if maker is None:
+        raise AssertionError(f"{store.kind} keeps no state")
+    return maker(StateLocation(store.url, store.schema, spec.name, generation, folder.generation_order()))
 
 
 @dataclass

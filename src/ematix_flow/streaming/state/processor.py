@@ -10,17 +10,18 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.contract.state import StateBackend, StateManifest
 from ematix_flow.declare.streams.parts import DLQ
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import PlanError
 from ematix_flow.messages.type_widening import widen_structs
-from ematix_flow.streaming.dlq.collector import DeadLetterCollector
+from ematix_flow.streaming.dlq.letters import FailedRows
+from ematix_flow.streaming.runtime.processing import BatchRows, ProcessedRows, StagedProcessing
 from ematix_flow.streaming.runtime.source_union import widen_to
 from ematix_flow.streaming.state.event_time import IS_LATE, BatchObserver, EventTime
 from ematix_flow.streaming.state.operator import AT, BATCH, Operator, WatermarkChange
-from ematix_flow.streaming.state.state_backend import StateBackend, StateManifest
 from ematix_flow.streaming.state.watermark import FUTURE, MILLISECOND, EventTimes, advance_times
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _MOST_PARTS = 8
 _LATE = "_flow_late"
 _TOO_LATE = "the row came when everything that it belongs to was closed"
 STAGE = "late_data"
+_FIGURES = {"late": "late_rows_dropped_total", "emitted": "windows_emitted_total"}
+"""The metric of each count in a manifest."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,31 @@ class OperatorConfig:
     """Whether the state ends with the process, so that the next one begins with none."""
 
 
+@dataclass(frozen=True)
+class _Addition:
+    """A part of the state that is written, and not committed yet."""
+
+    part: str
+    rows: int
+    late: str | None
+    """The part with late rows that are dead letters."""
+    at: int
+    """The moment at which the micro-batch was read."""
+    times: EventTimes
+    """The event times before it."""
+    observer: BatchObserver
+
+
+@dataclass(frozen=True)
+class StagedState(StagedProcessing):
+    """A micro-batch that is prepared to be merged into the state."""
+
+    before: StateManifest | None = None
+    """The manifest before the micro-batch, or of an earlier try of it."""
+    addition: _Addition | None = None
+    """None for a micro-batch that an earlier try has committed."""
+
+
 @dataclass
 class StatefulProcessor:
     """The state of one stream, updated and read by its operator."""
@@ -60,39 +88,36 @@ class StatefulProcessor:
     backend: StateBackend
     event_time: EventTime
     is_a_stage: bool = True
-    figures: dict[str, int] = field(default_factory=dict)
-    """The counts of this process's micro-batches, for the metrics."""
     last: StateManifest | None = field(default=None, init=False)
     _own: str = field(default_factory=lambda: secrets.token_hex(4), init=False)
     """The suffix of part names: a process that was suspended during a restart replaces no parts of its successor."""
 
-    def apply(
-        self,
-        frames: Sequence[DataFrame],
-        number: int,
-        open_until: ExitStack,
-        dead_letters: DeadLetterCollector | None,
-        staged: Callable[[], None],
-    ) -> DataFrame | None:
-        """Return the rows for the targets, None when there are none; `staged` may raise before anything is committed.
+    def stage(self, batch: BatchRows) -> StagedState:
+        """Return the rows merged into a part of the state that nothing refers to yet.
 
-        It is not called for a micro-batch that was committed already, whose rows are not read.
+        The rows of a micro-batch that was committed already are not read.
         """
-        before = self._before(number)
-        is_new = before is None or before.number < number
+        before = self._before(batch.number)
+        is_new = before is None or before.number < batch.number
+        if not is_new and not batch.splits:
+            return StagedState(batch, is_new=False, before=before)
         # Rows without a time become letters in every try: letters that a try does not produce are deleted.
-        timed = (
-            [self.event_time.with_event_time(frame, dead_letters) for frame in frames]
-            if is_new or dead_letters is not None
-            else []
-        )
-        if dead_letters is not None and not is_new:
-            dead_letters.discard_counts()  # the rows of a committed micro-batch are not read
-        self.last = self._folded(timed, number, before, open_until, staged) if is_new else before
-        if self.last is not None and self.last.late is not None and dead_letters is not None:
-            dead_letters.set_aside(self.backend.read(self.last.late), _LATE, stage=STAGE)
-        outcome = self.last.outcome if self.last is not None else None
-        return self.backend.read(outcome) if outcome is not None else None
+        timed = [self.event_time.with_event_time(frame, splits=batch.splits) for frame in batch.frames]
+        failed = tuple(wrong for _, wrong in timed if wrong is not None)
+        addition = self._addition([rows for rows, _ in timed], batch, before) if is_new else None
+        return StagedState(batch, failed, is_new, before, addition)
+
+    def commit(self, staged: StagedState) -> ProcessedRows:
+        """Commit the state and its output together, and return the output."""
+        manifest, figures = staged.before, dict[str, int]()
+        if staged.addition is not None:
+            manifest, figures = self._committed(staged.addition, staged.batch.number, staged.before)
+        self.last = manifest
+        failed: tuple[FailedRows, ...] = ()
+        if manifest is not None and manifest.late is not None and staged.batch.splits:
+            failed = (FailedRows(self.backend.read(manifest.late), _LATE, STAGE),)
+        outcome = manifest.outcome if manifest is not None else None
+        return ProcessedRows(self.backend.read(outcome) if outcome is not None else None, failed, figures)
 
     def skip_batch(self, number: int) -> None:
         """Record a micro-batch whose messages all failed to decode."""
@@ -127,36 +152,40 @@ class StatefulProcessor:
             hint=f"bring the right one back, or begin anew: flow stream rewind {self.spec.name} --to earliest --yes",
         )
 
-    def _folded(self, timed: Sequence[DataFrame], number: int, before: StateManifest | None, open_until: ExitStack,
-                staged: Callable[[], None]) -> StateManifest:  # fmt: skip
-        at = int(now().timestamp() * 1_000_000)
-        kept = before or StateManifest(-1, compacted=at)
-        times = EventTimes(kept.newest, kept.heard, kept.mark) if before else EventTimes.of(len(timed))
+    def _addition(self, timed: Sequence[DataFrame], batch: BatchRows, before: StateManifest | None) -> _Addition:
+        """Write what a micro-batch adds to the state, and observe its rows while they are read."""
+        number, at = batch.number, int(now().timestamp() * 1_000_000)
+        times = EventTimes(before.newest, before.heard, before.mark) if before else EventTimes.of(len(timed))
         watched = BatchObserver(self.operator.late(times.mark) if times.mark is not None else None, at + FUTURE)
-        late, marked = self._late([watched.marked(frame) for frame in timed], number, open_until)
+        late, marked = self._late([watched.marked(frame) for frame in timed], number, batch.open_until)
         partials = self.operator.partials([watched.in_time(frame) for frame in marked], times.mark)
         numbered = partials.selectExpr("*", f"CAST({number} AS BIGINT) AS {BATCH}")
         part = self._part(number, "state")
         added = self.backend.write(part, watched.added(numbered, self.operator.due(), times.mark))
-        staged()
-        seen = watched.statistics()
+        return _Addition(part, added, late, at, times, watched)
+
+    def _committed(
+        self, addition: _Addition, number: int, before: StateManifest | None
+    ) -> tuple[StateManifest, dict[str, int]]:
+        """Return the manifest with the addition and what it emits, after its commit; and the counts."""
+        part, times, seen = addition.part, addition.times, addition.observer.statistics()
         if seen.ahead:
             _log.warning("%s: %d row(s) are ahead of the clock by more than an hour, and do not move the watermark",
                          self.spec.name, seen.ahead)  # fmt: skip
-        after = advance_times(times, seen.newest, at, self.spec.watermark)
+        kept = before or StateManifest(-1, compacted=addition.at)
+        after = advance_times(times, seen.newest, addition.at, self.spec.watermark)
         manifest = replace(
-            kept, number=number, made_by=self.config.made_by, outcome=None, late=late, told={"late": seen.late},
+            kept, number=number, made_by=self.config.made_by, outcome=None, late=addition.late, told={"late": seen.late},
             # A part without rows is kept for its columns, as long as there is no other.
-            parts=(*kept.parts, part) if added or not kept.parts else kept.parts, rows=kept.rows + added, **_times_to_dict(after),
+            parts=(*kept.parts, part) if addition.rows or not kept.parts else kept.parts, rows=kept.rows + addition.rows,
+            **_times_to_dict(after),
         )  # fmt: skip
         manifest = self._outcome(manifest, WatermarkChange(times.mark, after.mark), (kept.due, seen.due))
-        manifest = self._compacted(manifest, at)
+        manifest = self._compacted(manifest, addition.at)
         fault.point("before_fold")
         self.backend.commit(manifest)
         fault.point("after_fold")
-        for name, count in manifest.told.items():
-            self.figures[name] = self.figures.get(name, 0) + count
-        return manifest
+        return manifest, {_FIGURES[name]: count for name, count in manifest.told.items()}
 
     def _late(
         self, marked: Sequence[DataFrame], number: int, open_until: ExitStack
@@ -220,4 +249,4 @@ def union_parts(frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def _times_to_dict(times: EventTimes) -> dict[str, Any]:
-    return {"newest": times.newest, "heard": times.heard, "mark": times.mark}
+    return {"newest": times.newest, "heard": times.arrived, "mark": times.mark}

@@ -16,7 +16,7 @@ rows are joined depends on when they came, but no row is lost or counted twice, 
 difference.
 
 Emitted pieces are kept as one row without values as long as their chain goes on: it holds the place of the cuts, and
-the end of the chain so far. With `late_data="reopen"` all that is said here of the watermark holds for the watermark
+the end of the chain so far. With `late_data="reopen"` all that is stated here about the watermark holds for the watermark
 less the allowed lateness; emitted sessions are kept that long, and emitted again when a row joins them, moves the
 cuts of their chain, or makes one chain of two. The id is that of the earliest start, so sessions that become one
 leave an id behind which is not emitted again.

@@ -19,7 +19,7 @@ class EventTimes:
     """The event times of every source, and the watermark."""
 
     newest: tuple[int | None, ...]
-    heard: tuple[int | None, ...]
+    arrived: tuple[int | None, ...]
     """When the last row of a source came, by the clock; before its first row, when the stream began."""
     mark: int | None = None
 
@@ -39,19 +39,19 @@ def advance_times(times: EventTimes, came: Sequence[int | None], now: int, polic
     >>> once.mark, advance_times(once, [None], now=80_000_000, policy=Watermark(lateness_ms=1_000)).mark
     (4000000, 74000000)
     """
-    last_heard = tuple(
-        now if new is not None or old is None else old for old, new in zip(times.heard, came, strict=True)
+    last_arrival = tuple(
+        now if new is not None or old is None else old for old, new in zip(times.arrived, came, strict=True)
     )
     newest = tuple(_later_of(old, new) for old, new in zip(times.newest, came, strict=True))
-    reached = _source_watermark(newest, last_heard, now, policy)
-    return EventTimes(newest, last_heard, _later_of(times.mark, reached))
+    reached = _source_watermark(newest, last_arrival, now, policy)
+    return EventTimes(newest, last_arrival, _later_of(times.mark, reached))
 
 
 def _source_watermark(
-    newest: Sequence[int | None], last_heard: Sequence[int | None], now: int, policy: Watermark | None
+    newest: Sequence[int | None], last_arrival: Sequence[int | None], now: int, policy: Watermark | None
 ) -> int | None:
     lateness, idleness = lateness_and_idleness(policy)
-    silent = [now - (at if at is not None else now) for at in last_heard]
+    silent = [now - (at if at is not None else now) for at in last_arrival]
     speaking = [at for at, quiet in zip(newest, silent, strict=True) if quiet < idleness]
     if not speaking:
         speaking = [at + quiet for at, quiet in zip(newest, silent, strict=True) if at is not None] or [None]
@@ -65,9 +65,9 @@ def wake_time(times: EventTimes, due: int | None, policy: Watermark | None) -> i
         return None
     lateness, idleness = lateness_and_idleness(policy)
     spoken = [
-        last_heard + max(idleness, due + lateness - newest if newest is not None else 0)
-        for newest, last_heard in zip(times.newest, times.heard, strict=True)
-        if last_heard is not None
+        last_arrival + max(idleness, due + lateness - newest if newest is not None else 0)
+        for newest, last_arrival in zip(times.newest, times.arrived, strict=True)
+        if last_arrival is not None
     ]
     return max(spoken, default=None)
 

@@ -12,9 +12,10 @@ from ematix_flow.cli.loading import module as modules
 from ematix_flow.cli.render.names import name_of
 from ematix_flow.cli.render.output import Output
 from ematix_flow.declare import registry
-from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.declare.registry import TransformSpec
 from ematix_flow.declare.streams import registry as streams
+from ematix_flow.declare.streams.spec import StreamSpec
 
 
 @click.command("list", cls=FlowCommand)
@@ -23,63 +24,35 @@ from ematix_flow.declare.streams import registry as streams
 def command(output: Output, module: str | None) -> None:
     """List the pipelines, streams and transforms of a module, by name."""
     loaded = modules.load_module(module)
-    entries = sorted([*_pipelines(), *_streams(), *_transforms()], key=lambda entry: (entry["name"], entry["kind"]))
-    if output.json:
-        output.document(entries)
-        return
-    if not entries:
-        output.info(f"{loaded.name} declares no pipelines; decorate a function with @ematix.pipeline(…)")
-        return
-    output.table([_row(entry) for entry in entries])
+    pipelines = [_pipeline(declared.spec) for declared in registry.pipelines().values()]
+    of_streams = [_stream(declared.spec) for declared in streams.streams().values()]
+    transforms = [_entry(transform, "transform", transform.schedule) for transform in registry.transforms().values()]
+    entries = sorted([*pipelines, *of_streams, *transforms], key=lambda entry: (entry["name"], entry["kind"]))
+    empty = f"{loaded.name} declares no pipelines; decorate a function with @ematix.pipeline(…)"
+    output.listing(entries, [_row(entry) for entry in entries], empty=empty)
 
 
-def _pipelines() -> list[dict[str, Any]]:
-    return [_pipeline(declared.spec) for declared in registry.pipelines().values()]
+def _entry(
+    declared: PipelineSpec | StreamSpec | TransformSpec, kind: str, schedule: str | None, **more: Any
+) -> dict[str, Any]:
+    where = str(declared.where) if declared.where else None
+    return {"name": declared.name, "kind": kind, "schedule": schedule, **more, "where": where}
 
 
 def _pipeline(spec: PipelineSpec) -> dict[str, Any]:
-    return {
-        "name": spec.name,
-        "kind": "pipeline",
-        "schedule": spec.schedule,
-        "timezone": spec.timezone,
-        "depends_on": list(spec.depends_on),
-        "targets": [_target(load) for load in spec.loads],
-        "where": str(spec.where) if spec.where else None,
-    }
+    targets = [_target(load.table.qualified, load.connection, load.strategy.mode) for load in spec.loads]
+    more = {"timezone": spec.timezone, "depends_on": list(spec.depends_on), "targets": targets}
+    return _entry(spec, "pipeline", spec.schedule, **more)
 
 
-def _target(load: LoadSpec) -> dict[str, str]:
-    return {"table": load.table.qualified, "connection": name_of(load.connection), "mode": load.strategy.mode}
+def _stream(spec: StreamSpec) -> dict[str, Any]:
+    sources = [{"query": one.query, "connection": name_of(one.connection)} for one in spec.sources]
+    targets = [_target(one.name, one.connection, getattr(one, "mode", "send")) for one in spec.targets]
+    return _entry(spec, "stream", None, sources=sources, targets=targets)
 
 
-def _streams() -> list[dict[str, Any]]:
-    return [
-        {
-            "name": spec.name,
-            "kind": "stream",
-            "schedule": None,
-            "sources": [{"query": one.query, "connection": name_of(one.connection)} for one in spec.sources],
-            "targets": [
-                {"table": one.name, "connection": name_of(one.connection), "mode": getattr(one, "mode", "send")}
-                for one in spec.targets
-            ],
-            "where": str(spec.where) if spec.where else None,
-        }
-        for spec in (stream.spec for stream in streams.streams().values())
-    ]
-
-
-def _transforms() -> list[dict[str, Any]]:
-    return [
-        {
-            "name": transform.name,
-            "kind": "transform",
-            "schedule": transform.schedule,
-            "where": str(transform.where) if transform.where else None,
-        }
-        for transform in registry.transforms().values()
-    ]
+def _target(table: str, connection: Any, mode: str) -> dict[str, str]:
+    return {"table": table, "connection": name_of(connection), "mode": mode}
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:

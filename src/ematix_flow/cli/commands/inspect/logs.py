@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -34,8 +35,7 @@ def command(output: Output, run: str, follow: bool, tail: int | None, run_log_ch
     Output is captured for runs of `flow run-due` and of schedulers, and for `flow run` with EMATIX_FLOW_CAPTURE_LOGS=1;
     not with --parallel or inprocess://, where runs share one output.
     """
-    run_log = run_log_choice.for_reading()
-    try:
+    with closing(run_log_choice.for_reading()) as run_log:
         record = run_log.get_run(run)
         run_id = record.run_id if record is not None else run
         text = read_run_logs(run_id)
@@ -53,8 +53,6 @@ def command(output: Output, run: str, follow: bool, tail: int | None, run_log_ch
             output.data(line)
         if follow:
             _follow(output, run_log, run_id, seen=len(lines))
-    finally:
-        run_log.close()
     return 0
 
 

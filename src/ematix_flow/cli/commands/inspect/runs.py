@@ -2,52 +2,44 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import click
 
 from ematix_flow.cli.commands.inspect.runs_compare import run_of
 from ematix_flow.cli.flags import run_log_options, unwatched_options
-from ematix_flow.cli.lazy import FlowCommand, FlowGroup, LazyCommand
+from ematix_flow.cli.lazy import FlowGroup, LazyCommand
 from ematix_flow.cli.loading.run_log_choice import RunLogOptions
 from ematix_flow.cli.render.advice import short_run_id
 from ematix_flow.cli.render.cost_lines import fact_lines, target_lines
 from ematix_flow.cli.render.explain import explain_duration
 from ematix_flow.cli.render.figures import RunFigures, targets_of
-from ematix_flow.cli.render.output import Output
+from ematix_flow.cli.render.output import Output, labelled_lines
 from ematix_flow.cli.render.units import format_duration, format_local_time
 from ematix_flow.run_log.records import STATUSES, RunRecord
 from ematix_flow.run_log.worker import DIED, shown_status
 
-_HERE = "ematix_flow.cli.commands.inspect.runs"
 _HEADER = ("RUN", "PIPELINE", "STATUS", "STARTED", "TOOK", "ROWS")
 _COUNTS = ("rows_read", "rows_inserted", "rows_updated", "rows_closed", "rows_deleted", "rows_unchanged")
 
 
-@click.command(
+group = FlowGroup(
     "runs",
-    cls=FlowGroup,
-    invoke_without_command=True,
+    default="list",
     lazy={
-        "list": LazyCommand(_HERE, "list recent runs, the newest first", attribute="list_command"),
-        "show": LazyCommand(_HERE, "show everything about one run, and why it took so long", attribute="show_command"),
-        "tail": LazyCommand(f"{_HERE}_control", "print runs as they start and end", attribute="tail_command"),
+        "tail": LazyCommand("inspect.runs_control:tail_command", "print runs as they start and end"),
         "restart": LazyCommand(
-            f"{_HERE}_control", "run the pipeline of an earlier run again, from a step", attribute="restart_command"
+            "inspect.runs_control:restart_command", "run the pipeline of an earlier run again, from a step"
         ),
-        "resume": LazyCommand(f"{_HERE}_control", "continue where a failed run ended", attribute="resume_command"),
-        "cancel": LazyCommand(f"{_HERE}_control", "stop a run", attribute="cancel_command"),
-        "compare": LazyCommand(
-            f"{_HERE}_compare", "show what changed from one run to another", attribute="compare_command"
-        ),
+        "resume": LazyCommand("inspect.runs_control:resume_command", "continue where a failed run ended"),
+        "cancel": LazyCommand("inspect.runs_control:cancel_command", "stop a run"),
+        "compare": LazyCommand("inspect.runs_compare", "show what changed from one run to another"),
     },
+    help="Show and control the runs in the run history.",
 )
-@click.pass_context
-def group(ctx: click.Context) -> None:
-    """Show and control the runs in the run history."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_command)
 
 
-@click.command("list", cls=FlowCommand)
+@group.command("list", short_help="list recent runs, the newest first")
 @click.option("-p", "--pipeline", help="only runs of this pipeline")
 @click.option("--status", type=click.Choice(STATUSES), help="only runs with this status")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="show at most N runs")
@@ -58,9 +50,8 @@ def group(ctx: click.Context) -> None:
 def list_command(output: Output, pipeline: str | None, status: str | None, limit: int, offset: int,
                  run_log_choice: RunLogOptions) -> None:  # fmt: skip
     """List recent runs, the newest first."""
-    run_log = run_log_choice.for_reading()
-    records, total = run_log.list_runs(pipeline=pipeline, status=status, limit=limit, offset=offset)
-    run_log.close()
+    with closing(run_log_choice.for_reading()) as run_log:
+        records, total = run_log.list_runs(pipeline=pipeline, status=status, limit=limit, offset=offset)
     if output.json:
         runs = [{**record.to_summary_dict(), "status": shown_status(record)} for record in records]
         output.document({"runs": runs, "total": total, "limit": limit, "offset": offset})
@@ -73,17 +64,14 @@ def list_command(output: Output, pipeline: str | None, status: str | None, limit
         output.info(f"{len(records)} of {total} runs; more with --limit or --offset")
 
 
-@click.command("show", cls=FlowCommand)
+@group.command("show", short_help="show everything about one run, and why it took so long")
 @click.argument("run", metavar="RUN")
 @run_log_options
 @click.pass_obj
 def show_command(output: Output, run: str, run_log_choice: RunLogOptions) -> None:
     """Show everything about one run, and why it took so long; a prefix of its id is enough."""
-    run_log = run_log_choice.for_reading()
-    try:
+    with closing(run_log_choice.for_reading()) as run_log:
         record = run_of(run_log, run, run_log_choice)
-    finally:
-        run_log.close()
     if output.json:
         why = explain_duration(RunFigures.of(record), failed=record.status == "failed")
         output.document({**record.to_detail_dict(), "status": shown_status(record), "why": why})
@@ -132,7 +120,7 @@ def _details(record: RunRecord, *, verbose: bool) -> list[str]:
         *_error_facts(record),
         *fact_lines(figures, failed=record.status == "failed", verbose=verbose),
     ]
-    lines = [f"{name:<10}{text}".replace("\n", f"\n{'':<10}") for name, text in facts if text]
+    lines = labelled_lines(facts, width=10)
     for target in figures.targets:
         counted = ", ".join(f"{target[word]:,} {word.removeprefix('rows_')}" for word in _COUNTS if target.get(word))
         lines.append(f"{'target':<10}{target.get('table')} on {target.get('connection')}: {target.get('mode')}, "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import click
 
 from ematix_flow.cli.flags import run_log_options
@@ -22,20 +24,17 @@ _AT_ONCE = 50
 @click.argument("second", metavar="[RUN]", required=False)
 @run_log_options
 @click.pass_obj
-def compare_command(output: Output, first: str, second: str | None, run_log_choice: RunLogOptions) -> None:
+def command(output: Output, first: str, second: str | None, run_log_choice: RunLogOptions) -> None:
     """Show what changed from one run to another: time by step, rows, bytes, processor, lane, engine, settings.
 
     A prefix of an id is enough. One run alone is compared with the last successful run of its pipeline before it.
     """
-    run_log = run_log_choice.for_reading()
-    try:
+    with closing(run_log_choice.for_reading()) as run_log:
         first_run = run_of(run_log, first, run_log_choice)
         if second is None:
             comparison = RunComparison(_successful_before(run_log, first_run), first_run)
         else:
             comparison = RunComparison(first_run, run_of(run_log, second, run_log_choice))
-    finally:
-        run_log.close()
     if output.json:
         output.document(comparison.to_dict())
         return

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -41,9 +43,8 @@ def restart_command(ctx: click.Context, run: str, from_step: str | None, queue: 
     begins from the start. A running scheduler executes it; without one it runs in this process.
     """
     loaded = modules.load_module(module)
-    run_log = run_log_choice.for_changing()
-    requested = requests.request_restart(run_log, run, from_step=from_step)
-    return run_or_queue(ctx, run_log, requested, loaded, run_log_choice, queue=queue)
+    request = partial(requests.request_restart, run_id=run, from_step=from_step)
+    return run_or_queue(ctx, request, loaded, run_log_choice, queue=queue)
 
 
 @click.command("resume", cls=FlowCommand)
@@ -55,9 +56,7 @@ def restart_command(ctx: click.Context, run: str, from_step: str | None, queue: 
 def resume_command(ctx: click.Context, run: str, queue: bool, module: str | None, run_log_choice: RunLogOptions) -> int:
     """Continue a run that failed: from the last committed watermark, or with the transform that failed."""
     loaded = modules.load_module(module)
-    run_log = run_log_choice.for_changing()
-    requested = requests.request_resume(run_log, run)
-    return run_or_queue(ctx, run_log, requested, loaded, run_log_choice, queue=queue)
+    return run_or_queue(ctx, partial(requests.request_resume, run_id=run), loaded, run_log_choice, queue=queue)
 
 
 @click.command("cancel", cls=FlowCommand)
@@ -66,18 +65,15 @@ def resume_command(ctx: click.Context, run: str, queue: bool, module: str | None
 @click.pass_obj
 def cancel_command(output: Output, run: str, run_log_choice: RunLogOptions) -> None:
     """Stop a run: a waiting one is removed from the queue, a running one rolls back."""
-    run_log = run_log_choice.for_changing()
-    done = requests.cancel_run(run_log, run)
-    run_log.close()
+    with closing(run_log_choice.for_changing()) as run_log:
+        done = requests.cancel_run(run_log, run)
     outcomes = {
         requests.NEVER_BEGUN: "had not begun, and will not",
-        requests.STOPPED: "is told to stop (SIGTERM); it rolls back",
+        requests.STOPPED: "was sent SIGTERM; it rolls back",
         requests.ASKED: "works elsewhere: its scheduler is asked to stop it",
     }[done.how]
-    if output.json:
-        output.document({"run_id": done.record.run_id, "pipeline": done.record.pipeline, "cancelled": done.how})
-    else:
-        output.data(f"run {short_run_id(done.record.run_id)} of {done.record.pipeline} {outcomes}")
+    document = {"run_id": done.record.run_id, "pipeline": done.record.pipeline, "cancelled": done.how}
+    output.result(document, f"run {short_run_id(done.record.run_id)} of {done.record.pipeline} {outcomes}")
 
 
 @click.command("tail", cls=FlowCommand)

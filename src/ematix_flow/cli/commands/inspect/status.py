@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import click
 
 from ematix_flow.cli.flags import module_option, run_log_options, unwatched_options
@@ -24,15 +26,10 @@ def command(output: Output, module: str | None, run_log_choice: RunLogOptions) -
     loaded = modules.load_module(module)
     from ematix_flow.scheduler.status import HEADER, status_rows, status_snapshot
 
-    run_log = _opened(run_log_choice, output)
-    snapshot = status_snapshot(run_log)
-    run_log.close()
-    if output.json:
-        output.document(snapshot)
-    elif not snapshot:
-        output.info(f"{loaded.name} declares no pipelines; decorate a function with @ematix.pipeline(…)")
-    else:
-        output.table(status_rows(snapshot), header=HEADER)
+    with closing(_opened(run_log_choice, output)) as run_log:
+        snapshot = status_snapshot(run_log)
+    empty = f"{loaded.name} declares no pipelines; decorate a function with @ematix.pipeline(…)"
+    output.listing(snapshot, status_rows(snapshot), header=HEADER, empty=empty)
 
 
 def _opened(choice: RunLogOptions, output: Output) -> RunLog:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -15,10 +16,10 @@ from ematix_flow.cli.lazy import FlowCommand
 from ematix_flow.cli.loading import module as modules
 from ematix_flow.cli.loading.module import LoadedModule, stdout_to_stderr
 from ematix_flow.cli.loading.run_log_choice import RunLogOptions
-from ematix_flow.cli.render import report
 from ematix_flow.cli.render.advice import short_run_id
 from ematix_flow.cli.render.output import Output
 from ematix_flow.cli.render.progress import Progress, progress_for
+from ematix_flow.cli.render.units import format_seconds
 from ematix_flow.cli.render.window_text import backfill_command, format_count, format_window, time_zone_of
 from ematix_flow.cli.running.worker import cancelled_by_sigterm
 from ematix_flow.declare import registry
@@ -77,8 +78,7 @@ def command(output: Output, name: str, start: str | None, end: str | None, chunk
         resume,
         redo,
     )
-    run_log = run_log_choice.for_planning()
-    try:
+    with closing(run_log_choice.for_planning()) as run_log:
         if worker is not None:
             return _run_worker(spec, run_log, order, parent=worker)
         planned = plan_backfill(run_log, spec, order, moment=now(), write=not dry_run)
@@ -89,8 +89,6 @@ def command(output: Output, name: str, start: str | None, end: str | None, chunk
             raise click.UsageError("--parallel needs a run log that processes can share, not memory://")
         tally = BackfillProgress(len(planned.windows))
         result = _execute(planned, run_log, output, tally, _crew(planned, loaded, run_log_choice, parallel))
-    finally:
-        run_log.close()
     return _report(result, planned, tally.failure, output, backfill_command(spec, loaded, run_log_choice.option))
 
 
@@ -114,16 +112,15 @@ def _print_plan(planned: BackfillPlan, output: Output, parallel: int) -> None:
 
 def _show_dry_run(planned: BackfillPlan, output: Output) -> int:
     if output.json:
-        output.document(
-            {
-                "pipeline": planned.spec.name,
-                "chunk": str(planned.chunk),
-                "windows": [str(window) for window in planned.windows],
-                "done": planned.done,
-                "side_by_side": planned.policy.side_by_side,
-                "reason": planned.policy.reason,
-            }
-        )
+        document = {
+            "pipeline": planned.spec.name,
+            "chunk": str(planned.chunk),
+            "windows": [str(window) for window in planned.windows],
+            "done": planned.done,
+            "side_by_side": planned.policy.side_by_side,
+            "reason": planned.policy.reason,
+        }
+        output.document(document)
         return exit_codes.OK
     for window in planned.windows:
         output.data(f"  {format_window(window, planned.spec)}")
@@ -152,17 +149,17 @@ def _execute(
     with progress_for(spec.name, output) as progress:
         _show_progress(progress, tally)
 
-        def heard(result: WindowResult) -> None:
+        def on_result(result: WindowResult) -> None:
             tally(result)
             _show_progress(progress, tally)
 
         if pool is not None:
-            pool.on_result, pool.report = heard, output.info
+            pool.on_result, pool.report = on_result, output.info
             with cancelled_by_sigterm():
                 return execute_backfill(planned, run_log, tally, pool.work)
         load = window_loader(spec, run_log)
         worker = BackfillWorker(
-            spec, run_log, planned.windows, planned.policy, load, on_result=heard, report=output.info
+            spec, run_log, planned.windows, planned.policy, load, on_result=on_result, report=output.info
         )
         with stdout_to_stderr(), cancelled_by_sigterm():
             return execute_backfill(planned, run_log, tally, worker.run)
@@ -174,7 +171,7 @@ def _show_progress(progress: Progress, tally: BackfillProgress) -> None:
     text = f"{tally.done:,} of {tally.windows:,}"
     text += f", {tally.failed:,} failed" if tally.failed else ""
     left = tally.seconds_left
-    text += f", about {report.format_seconds(left)} left" if left is not None else ""
+    text += f", about {format_seconds(left)} left" if left is not None else ""
     progress(ProgressEvent(progress.pipeline, "windows", text, rows=tally.rows or None))
 
 
@@ -228,7 +225,7 @@ def _report(
     if output.json:
         output.document({**result.to_dict(), "exit_code": code, "next": None if code == exit_codes.OK else resume})
         return code
-    summary = f"{format_count(result.loaded, 'window')} loaded · {format_count(result.rows, 'row')} · {report.format_seconds(result.seconds)}"
+    summary = f"{format_count(result.loaded, 'window')} loaded · {format_count(result.rows, 'row')} · {format_seconds(result.seconds)}"
     if code == exit_codes.OK:
         if result.windows:
             output.info(summary)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,15 +16,15 @@ from ematix_flow.cli.flags import (
 )
 from ematix_flow.cli.lazy import FlowCommand
 from ematix_flow.cli.loading import module as modules
-from ematix_flow.cli.loading.pipeline_choice import chosen_pipelines
 from ematix_flow.cli.loading.run_log_choice import RunLogOptions
 from ematix_flow.cli.render import report
 from ematix_flow.cli.render.output import Output
 from ematix_flow.cli.running.observers import CommandObservers, ObserverFlags
-from ematix_flow.cli.running.outcome import CommandOutcome, run_in_order
+from ematix_flow.cli.running.outcome import CommandOutcome
 from ematix_flow.cli.running.requested_run import execute_requested_run
-from ematix_flow.cli.running.runner import Runner, Work
+from ematix_flow.cli.running.runner import RunReporter
 from ematix_flow.cli.running.worker import WorkerOptions, cancelled_by_sigterm, worker_options
+from ematix_flow.config import files
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.foundation.errors import FlowError
 
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 @observing_options
 @run_log_options
 @click.pass_obj
+@files.reading_once()
 def command(output: Output, names: tuple[str, ...], everything: bool, module: str | None, accept_deletes: int | None,
             force_path: str | None, worker: WorkerOptions, flags: ObserverFlags, run_log_choice: RunLogOptions) -> int:  # fmt: skip
     """Run pipelines now.
@@ -54,32 +54,27 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
     if worker.run_id is not None:
         _refuse_changes(accept_deletes=accept_deletes, force_path=force_path)
     loaded = modules.load_module(module)
-    specs = chosen_pipelines(names, everything=everything)
+    specs = modules.chosen_pipelines(names, everything=everything)
     from ematix_flow.engine.batch import context
     from ematix_flow.engine.session import session
 
     context.announce_pipelines(specs)
-    run_log = run_log_choice.for_writing(output)
-    watchers = CommandObservers(flags, output, run_log, run_log_choice.option)
+    outcome, width = CommandOutcome(), report.widest_name([spec.name for spec in specs])
     options = {"overrides": {"force_path": force_path} if force_path else {}, "accept_deletes": accept_deletes}
-    work = _requested_work(worker, specs, run_log, run_log_choice, watchers) or _new_run_work(
-        worker, run_log, watchers, options
-    )
-    runner = Runner(
-        work,
-        output=output,
-        module=loaded,
-        run_log=run_log,
-        run_log_option=run_log_choice.option,
-        width=report.widest_name([spec.name for spec in specs]),
-    )
-    try:
+    with (
+        run_log_choice.writing(output) as run_log,
+        closing(CommandObservers(flags, output, run_log, run_log_choice.option)) as watchers,
+    ):
+        reporter = RunReporter(output, loaded, outcome, run_log, run_log_choice.option, width)
+        requested = worker.requested(specs, run_log, run_log_choice) if worker.run_id is not None else None
         with cancelled_by_sigterm():
-            outcome = run_in_order(specs, attempt=runner.attempt, skip=runner.skipped)
-    finally:
-        watchers.close()
-        if run_log is not None:
-            run_log.close()
+            for spec in outcome.runnable(specs, reporter.skipped):
+                with reporter.reporting(spec) as run:
+                    run.result = (
+                        execute_requested_run(*requested, watchers, listener=run.listener, terms=worker.terms)
+                        if requested is not None
+                        else _new_run(spec, run.listener, watchers, run_log, terms=worker.terms, **options)
+                    )
     history = f"flow runs list{run_log_choice.option}" if run_log is not None else ""
     _report(outcome, output, engine_seconds=session.session_start_seconds(), history=history)
     return outcome.exit_code
@@ -89,38 +84,21 @@ def _refuse_changes(**options: object) -> None:
     """Raise UsageError for options that change a run: a requested run is executed as it was requested."""
     for name, value in options.items():
         if value is not None:
-            raise click.UsageError(
-                f"--{name.replace('_', '-')} does not go with --run-id", ctx=click.get_current_context(silent=True)
-            )
+            raise click.UsageError(f"--{name.replace('_', '-')} does not go with --run-id")
 
 
-def _requested_work(worker: WorkerOptions, specs: Sequence[PipelineSpec], run_log: RunLog | None, choice: RunLogOptions,
-               watchers: CommandObservers) -> Work | None:  # fmt: skip
-    """Return the work that executes the scheduler's requested run; None without --run-id."""
-    if worker.run_id is None:
-        return None
-    record, log = worker.requested(specs, run_log, choice)
-    return lambda _, listener: execute_requested_run(record, log, watchers, listener=listener, terms=worker.terms)
-
-
-def _new_run_work(
-    worker: WorkerOptions, run_log: RunLog | None, watchers: CommandObservers, options: Mapping[str, Any]
-) -> Work:
-    """Return the work that starts a new run."""
+def _new_run(
+    spec: PipelineSpec, listener: Listener, watchers: CommandObservers, run_log: RunLog | None, **options: Any
+) -> Result:
+    """Run a pipeline now, and forget its failed attempts, which the user has handled by running it."""
     from ematix_flow.engine.batch import pipeline_run
 
-    def work(spec: PipelineSpec, listener: Listener) -> Result:
-        def watched(result: Listener, run_id: str | None) -> Result:
-            return pipeline_run.run(spec, run_log=run_log, listener=result, run_id=run_id, terms=worker.terms,
-                             **options)  # fmt: skip
-
-        done = watchers.run(spec, listener, watched)
-        if run_log is not None:
-            with suppress(FlowError):  # the load is done: a failure to update its history must not fail the run
-                run_log.clear_attempt_state(spec.name)  # the user has handled the earlier failures by running it
-        return done
-
-    return work
+    with watchers.observing(spec, listener) as run:
+        result = run.ended(pipeline_run.run(spec, run_log=run_log, listener=run.listener, run_id=run.run_id, **options))
+    if run_log is not None:
+        with suppress(FlowError):  # the load is done: a failure to update its history must not fail the run
+            run_log.clear_attempt_state(spec.name)
+    return result
 
 
 def _report(outcome: CommandOutcome, output: Output, *, engine_seconds: float | None, history: str) -> None:
@@ -128,11 +106,6 @@ def _report(outcome: CommandOutcome, output: Output, *, engine_seconds: float | 
         alone = outcome.results[0].to_dict() if len(outcome.results) == 1 and not outcome.failed else {}
         output.document({**alone, **outcome.to_dict()})
         return
-    summary = report.summary(
-        succeeded=len(outcome.results),
-        failed=len(outcome.failed),
-        skipped=len(outcome.skipped),
-        engine_seconds=engine_seconds,
-        session=report.session_of(outcome.results),
-    )
+    session = report.session_of(outcome.results)
+    summary = report.summary(**outcome.counts, engine_seconds=engine_seconds, session=session)
     output.info(f"{summary} · history: {history}" if history else summary)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -57,15 +58,11 @@ def command(output: Output, moment: datetime | None, interval: float, parallel: 
         done = execute_requested_run(record, run_log, watchers, keeps_output=parallel == 1, now=now)
         return {**done.to_dict(), "_pipeline": record.pipeline}
 
-    try:
-        firing = RunDueTick(jobs, run_log, work, now=now, interval=interval,
-                        report=output.info, parallel=parallel)  # fmt: skip
-        result = firing.run()
+    with closing(run_log), closing(watchers):
+        tick = RunDueTick(jobs, run_log, work, now=now, interval=interval, report=output.info, parallel=parallel)
+        result = tick.run()
         for event in result.skipped:
             watchers.on_scheduler_event("skipped", event.name)
-    finally:
-        watchers.close()
-        run_log.close()
     output.data(json.dumps(_tick_to_dict(result), default=str))
     return 1 if result.failed else 0
 

@@ -5,31 +5,15 @@ from __future__ import annotations
 import click
 
 from ematix_flow.cli.flags import module_option
-from ematix_flow.cli.lazy import FlowCommand, FlowGroup, LazyCommand
+from ematix_flow.cli.lazy import FlowGroup
 from ematix_flow.cli.loading import module as modules
 from ematix_flow.cli.render.output import Output
 from ematix_flow.declare import registry
 
-_HERE = "ematix_flow.cli.commands.run.transform"
+group = FlowGroup("transform", default="list", help="List and run named transforms.")
 
 
-@click.command(
-    "transform",
-    cls=FlowGroup,
-    invoke_without_command=True,
-    lazy={
-        "list": LazyCommand(_HERE, "list the transforms of a module", attribute="list_command"),
-        "run": LazyCommand(_HERE, "run one transform now", attribute="run_command"),
-    },
-)
-@click.pass_context
-def group(ctx: click.Context) -> None:
-    """List and run named transforms."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_command)
-
-
-@click.command("list", cls=FlowCommand)
+@group.command("list", short_help="list the transforms of a module")
 @module_option
 @click.pass_obj
 def list_command(output: Output, module: str | None) -> None:
@@ -50,7 +34,7 @@ def list_command(output: Output, module: str | None) -> None:
         output.data(f"{one.name}\t{one.schedule or '(unscheduled)'}")
 
 
-@click.command("run", cls=FlowCommand)
+@group.command("run", short_help="run one transform now")
 @click.argument("name")
 @module_option
 @click.pass_obj
@@ -62,8 +46,5 @@ def run_command(output: Output, name: str, module: str | None) -> None:
 
     with modules.stdout_to_stderr():
         result = pipeline_run.run_transform(name)
-    if output.json:
-        output.document(result)
-        return
     measured = ", ".join(f"{key} {value}" for key, value in (result.get("metrics") or {}).items())
-    output.data(f"{name}: {result['status']}" + (f" ({measured})" if measured else ""))
+    output.result(result, f"{name}: {result['status']}" + (f" ({measured})" if measured else ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -37,18 +38,12 @@ def command(output: Output, module: str | None, flags: ObserverFlags, run_log_ch
     loaded = modules.load_module(module)
     from ematix_flow.scheduler.freshness import BREACHED, evaluate_all, last_success_in
 
-    run_log = run_log_choice.for_reading()
-    try:
+    with closing(run_log_choice.for_reading()) as run_log:
         states = evaluate_all(last_success_in(run_log))
-    finally:
-        run_log.close()
     _notify(states, flags, output, run_log_choice)
-    if output.json:
-        output.document([state.to_dict() for state in states])
-    elif not states:
-        output.info(f"no pipeline of {loaded.name} has a freshness_sla")
-    else:
-        output.table([_row(state) for state in states], header=_HEADER)
+    rows = [_row(state) for state in states]
+    empty = f"no pipeline of {loaded.name} has a freshness_sla"
+    output.listing([state.to_dict() for state in states], rows, header=_HEADER, empty=empty)
     return 1 if any(state.state == BREACHED for state in states) else 0
 
 
@@ -67,19 +62,15 @@ def _notify(states: Sequence[FreshnessState], flags: ObserverFlags, output: Outp
     if run_log is not None:
         known = ended_outages(states, run_log, outages_in_run_log(run_log))
     options = ObserverOptions(flags.alerters, flags.metrics, flags.traces, flags.lineage)
-    watching = requested_observers(options, warn=output.warn, known=known, run_log_option=choice.option)
-    try:
+    observers = requested_observers(options, warn=output.warn, known=known, run_log_option=choice.option)
+    with closing(observers), closing(run_log) if run_log is not None else nullcontext():
         for state in states:
-            if isinstance(watching.metrics, Sink) and state.last_success is not None:
-                with watching.complaints.guard("the metrics sink"):
-                    watching.metrics.set_last_success(state.pipeline, state.last_success.timestamp())
+            if isinstance(observers.metrics, Sink) and state.last_success is not None:
+                with observers.complaints.guard("the metrics sink"):
+                    observers.metrics.set_last_success(state.pipeline, state.last_success.timestamp())
         if run_log is not None:
-            with watching.complaints.guard("the alerters"):
-                notify_lateness(states, run_log, watching.alerts)
-    finally:
-        watching.close()
-        if run_log is not None:
-            run_log.close()
+            with observers.complaints.guard("the alerters"):
+                notify_lateness(states, run_log, observers.alerts)
 
 
 def _row(state: FreshnessState) -> tuple[str, ...]:

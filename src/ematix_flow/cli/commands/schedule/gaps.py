@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -39,11 +40,8 @@ def command(output: Output, name: str, check: bool, module: str | None, run_log_
     spec = registry.get_pipeline(name).spec
     from ematix_flow.backfill.gaps import gaps_of
 
-    run_log = run_log_choice.for_reading()
-    try:
+    with closing(run_log_choice.for_reading()) as run_log:
         gaps = gaps_of(spec, run_log.intervals(spec.name), moment=now())
-    finally:
-        run_log.close()
     fill = None
     if gaps.missing:  # windows that are loaded between two gaps are not loaded again
         stretch = None if gaps.is_known else DataWindow(gaps.missing[0].start, gaps.missing[-1].end)
@@ -57,10 +55,7 @@ def command(output: Output, name: str, check: bool, module: str | None, run_log_
         output.info(f"next: flow backfill {loaded.option}{name} --from 2026-01-31")
         return code
     output.table([_line(item, spec) for item in gaps.stretches])
-    missing = len(gaps.missing)
-    output.info(
-        f"{format_count(missing, 'gap')} ({time_zone_of(spec)})" if missing else f"no gap ({time_zone_of(spec)})"
-    )
+    output.info(f"{format_count(len(gaps.missing), 'gap') if gaps.missing else 'no gap'} ({time_zone_of(spec)})")
     if fill:
         output.info(f"next: {fill}")
     return code
@@ -70,5 +65,5 @@ def _line(item: TimelineSegment, spec: PipelineSpec) -> tuple[str, str, str]:
     detail = format_count(item.windows, "window") if item.windows and item.state != "failed" else ""
     if item.state == "failed":
         run = f", run {short_run_id(item.run_id)}" if item.run_id else ""
-        detail = f"{(item.error or 'nobody knows why').splitlines()[0]} (attempt {item.attempt}{run})"
+        detail = f"{(item.error or 'the reason was not recorded').splitlines()[0]} (attempt {item.attempt}{run})"
     return (item.state, format_window(item.window, spec), detail)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -102,17 +102,14 @@ def command(output: Output, /, executor_url: str, module: str | None, flags: Obs
         executor.run_with(_in_this_process(run_log, watchers, output))
     _stop_on_signals(scheduler, output)
     output.info(f"scheduling {len(jobs)} pipelines of {loaded.name} by {executor_url} · {run_log_choice.display()}")
-    try:
+    with closing(run_log), closing(watchers):
         scheduler.run(max_iterations=max_iterations)
-    finally:
-        watchers.close()
-        run_log.close()
     return 0
 
 
 def _check(choice: RunLogOptions, executor_url: str) -> None:
     if choice.off:
-        raise click.UsageError("a scheduler keeps its slots in the run log", ctx=click.get_current_context(silent=True))
+        raise click.UsageError("a scheduler keeps its slots in the run log")
     if choice.address.startswith("memory:") and not executor_url.startswith("inprocess"):
         raise ConfigError("memory:// is gone with this process, and its workers are others", hint="use a file")
 
@@ -173,7 +170,7 @@ def _in_this_process(run_log: RunLog, watchers: CommandObservers, output: Output
     def carried(spec: DispatchSpec, is_stopped: Callable[[], bool]) -> None:
         def listener(_: object) -> None:
             if is_stopped():
-                raise RunCancelled("somebody cancelled the run; nothing more was loaded")
+                raise RunCancelled("the run was cancelled; nothing more was loaded")
 
         record = run_log.get_run(spec.run_id)
         if record is None:

@@ -23,11 +23,9 @@ def command(output: Output) -> None:
     from ematix_flow.backends.catalog import all_backends
 
     backends = all_backends()
-    if output.json:
-        output.document([_backend_to_dict(backend) for backend in backends])
-        return
-    output.table([_row(backend) for backend in backends], header=_HEADER)
-    if output.verbose:
+    rows = [_row(backend) for backend in backends]
+    output.listing([_backend_to_dict(backend) for backend in backends], rows, header=_HEADER)
+    if output.verbose and not output.json:
         for backend in backends:
             for note in backend.notes:
                 output.data(f"{backend.name}: {note}")
@@ -37,7 +35,7 @@ def _backend_to_dict(backend: Backend) -> dict[str, Any]:
     return {
         "name": backend.name,
         "title": backend.title,
-        "kinds": [str(getattr(kind, "kind", kind.__name__)) for kind in backend.connection_types],
+        "kinds": [kind.kind for kind in backend.connection_types],
         "reads": backend.batch_source is not None,
         "strategies": _strategies(backend),
         "delivery": backend.delivery if backend.batch_sink is not None else backend.stream_delivery or None,

@@ -9,34 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ematix_flow.cli.lazy import FlowCommand, FlowGroup, LazyCommand
+from ematix_flow.cli.lazy import FlowGroup
 from ematix_flow.cli.render.output import Output
 from ematix_flow.cli.render.units import format_duration
 
 if TYPE_CHECKING:
     from ematix_flow.engine.cluster.local_cluster import LocalCluster
 
-_HERE = "ematix_flow.cli.commands.setup.cluster"
 
-
-@click.command(
+group = FlowGroup(
     "cluster",
-    cls=FlowGroup,
-    invoke_without_command=True,
-    lazy={
-        "start": LazyCommand(_HERE, "start a cluster, or its missing workers", attribute="start_command"),
-        "status": LazyCommand(_HERE, "show its address, its workers and the runs on it", attribute="status_command"),
-        "stop": LazyCommand(_HERE, "stop the cluster", attribute="stop_command"),
-    },
+    default="status",
+    help="Manage a Spark cluster on this machine: a master and workers, on loopback only, for trials and tests.",
 )
-@click.pass_context
-def group(ctx: click.Context) -> None:
-    """Manage a Spark cluster on this machine: a master and workers, on loopback only, for trials and tests."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(status_command)
 
 
-@click.command("start", cls=FlowCommand)
+@group.command("start", short_help="start a cluster, or its missing workers")
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="number of worker processes")
 @click.option(
     "--cores", type=click.IntRange(1), metavar="N", help="cores per worker  [default: all cores of this machine]"
@@ -54,7 +42,7 @@ def start_command(output: Output, workers: int, cores: int | None, memory: str, 
     from ematix_flow.engine.cluster.local_processes import ClusterOptions, start_cluster
 
     if re.fullmatch(r"\d+[kmgt]b?", memory.strip().lower()) is None:
-        raise click.UsageError(f"--memory {memory} is not a size: use 1g or 1500m", ctx=click.get_current_context())
+        raise click.UsageError(f"--memory {memory} is not a size: use 1g or 1500m")
     output.info("starting a cluster …")
     began = time.monotonic()
     cluster, is_new = start_cluster(ClusterOptions(workers, cores, memory.strip().lower(), port))
@@ -66,7 +54,7 @@ def start_command(output: Output, workers: int, cores: int | None, memory: str, 
     output.data(_address_to_configure(cluster))
 
 
-@click.command("status", cls=FlowCommand)
+@group.command("status", short_help="show its address, its workers and the runs on it")
 @click.pass_obj
 def status_command(output: Output) -> None:
     """Show the cluster of this user on this machine: its address, its workers and the runs on it."""
@@ -82,17 +70,15 @@ def status_command(output: Output) -> None:
         output.table(_rows(status), header=("WHAT", "VALUE"))
 
 
-@click.command("stop", cls=FlowCommand)
+@group.command("stop", short_help="stop the cluster")
 @click.pass_obj
 def stop_command(output: Output) -> None:
     """Stop the cluster; a run that is using it fails, and can be run again."""
     from ematix_flow.engine.cluster.local_processes import stop_cluster
 
     ended = stop_cluster()
-    if output.json:
-        output.document({"stopped": ended})
-    elif ended:
-        output.data(f"ended: {', '.join(map(str, ended))}")
+    if output.json or ended:
+        output.result({"stopped": ended}, f"ended: {', '.join(map(str, ended))}")
     else:
         output.info("no cluster was running")
 

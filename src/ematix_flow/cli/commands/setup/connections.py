@@ -5,33 +5,16 @@ from __future__ import annotations
 import click
 
 from ematix_flow.cli.flags import module_option
-from ematix_flow.cli.lazy import FlowCommand, FlowGroup, LazyCommand
+from ematix_flow.cli.lazy import FlowGroup
 from ematix_flow.cli.loading import module as modules
 from ematix_flow.cli.render.output import Output
 
-_HERE = "ematix_flow.cli.commands.setup.connections"
+_NONE = "no connections are configured; add one: flow connections set warehouse url=postgres://…"
+
+group = FlowGroup("connections", default="list", help="List, check and set connections.")
 
 
-@click.command(
-    "connections",
-    cls=FlowGroup,
-    invoke_without_command=True,
-    lazy={
-        "list": LazyCommand(
-            _HERE, "list every connection, its address and where it is defined", attribute="list_command"
-        ),
-        "check": LazyCommand(_HERE, "check whether connections answer", attribute="check_command"),
-        "set": LazyCommand(_HERE, "write a connection into your own configuration", attribute="set_command"),
-    },
-)
-@click.pass_context
-def group(ctx: click.Context) -> None:
-    """List, check and set connections."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_command)
-
-
-@click.command("list", cls=FlowCommand)
+@group.command("list", short_help="list every connection, its address and where it is defined")
 @module_option
 @click.pass_obj
 def list_command(output: Output, module: str | None) -> None:
@@ -40,21 +23,15 @@ def list_command(output: Output, module: str | None) -> None:
     from ematix_flow.config.resolve import list_entries
 
     entries = list_entries()
-    if output.json:
-        output.document(
-            [
-                {"name": one.name, "kind": one.kind, "address": one.label, "origin": one.origin, "problem": one.problem}
-                for one in entries
-            ]
-        )
-        return
-    if not entries:
-        output.info("no connections are configured; add one: flow connections set warehouse url=postgres://…")
-        return
-    output.table([(one.name, one.label, one.origin, f"✗ {one.problem}" if one.problem else "") for one in entries])
+    document = [
+        {"name": one.name, "kind": one.kind, "address": one.label, "origin": one.origin, "problem": one.problem}
+        for one in entries
+    ]
+    rows = [(one.name, one.label, one.origin, f"✗ {one.problem}" if one.problem else "") for one in entries]
+    output.listing(document, rows, empty=_NONE)
 
 
-@click.command("check", cls=FlowCommand)
+@group.command("check", short_help="check whether connections answer")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @module_option
 @click.pass_obj
@@ -79,11 +56,11 @@ def check_command(output: Output, names: tuple[str, ...], module: str | None) ->
         plain = [report.to_dict() for report in reports]
         output.document(plain[0] if len(names) == 1 else plain)
     elif not reports:
-        output.info("no connections are configured; add one: flow connections set warehouse url=postgres://…")
+        output.info(_NONE)
     return first_failure_code(reports)
 
 
-@click.command("set", cls=FlowCommand)
+@group.command("set", short_help="write a connection into your own configuration")
 @click.argument("words", nargs=-1, required=True, metavar="NAME=URL | NAME FIELD=VALUE...")
 @click.pass_obj
 def set_command(output: Output, words: tuple[str, ...]) -> None:
@@ -101,8 +78,5 @@ def set_command(output: Output, words: tuple[str, ...]) -> None:
     url = value if isinstance(value, str) else str(value.get("url", value.get("dsn", "")))
     if remember_url_secrets(url):
         output.warn("the password now stands in that file as it is; ${VARIABLE} in its place keeps it out")
-    if output.json:
-        output.document({"name": name, "path": str(path)})
-    else:
-        output.data(str(path))
-        output.info(f"next: flow connections check {name}")
+    output.result({"name": name, "path": str(path)}, str(path))
+    output.info(f"next: flow connections check {name}")

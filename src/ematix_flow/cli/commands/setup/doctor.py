@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 
 import click
 
@@ -47,13 +48,10 @@ def command(output: Output, about: str | None, stream: str | None, module: str |
     if about == "checkpoint":
         return _checkpoint(output, stream, module, config, run_log_choice)
     reports = list(_run_checks(module, run_log_choice))
-    if output.json:
-        output.document([report.to_dict() for report in reports])
-    else:
-        output.table([_row(report) for report in reports], header=_HEADER)
-        for report in reports:
-            if report.is_fail and report.hint:
-                output.info(f"next for {report.name}: {report.hint}")
+    output.listing([report.to_dict() for report in reports], [_row(report) for report in reports], header=_HEADER)
+    for report in reports:
+        if report.is_fail and report.hint:
+            output.info(f"next for {report.name}: {report.hint}")
     return first_failure_code(reports)
 
 
@@ -64,29 +62,20 @@ def _settings(output: Output) -> int:
     from ematix_flow.engine.session.engine_choice import choose_engine
 
     choice = choose_engine()
-    chosen = spark_settings.Setting("engine", choice.display, choice.reason)
     accelerator = spark_settings.accelerator(choice)
-    native = spark_settings.Setting(
-        "accelerator", "none", "none is on the class path: Comet, Gluten and RAPIDS are known"
-    )
+    used, reason = "none", "none is on the class path: Comet, Gluten and RAPIDS are known"
     if accelerator is not None:
         used = "none" if accelerator.obstacle else accelerator.accelerator.title
-        native = spark_settings.Setting(
-            "accelerator", used, f"{accelerator}: {accelerator.obstacle or 'it fits this Spark'}"
-        )
+        reason = f"{accelerator}: {accelerator.obstacle or 'it fits this Spark'}"
     settings = [
-        chosen,
-        native,
+        spark_settings.Setting("engine", choice.display, choice.reason),
+        spark_settings.Setting("accelerator", used, reason),
         spark_settings.join_order(choice),
         *spark_settings.settings(jars.read_lock(), choice=choice),
     ]
-    if output.json:
-        output.document([{**asdict(item), "value": item.display_value} for item in settings])
-    else:
-        output.table(
-            [(item.name, _short(item.display_value), item.reason) for item in settings],
-            header=("SETTING", "VALUE", "WHY"),
-        )
+    rows = [(item.name, _short(item.display_value), item.reason) for item in settings]
+    document = [{**asdict(item), "value": item.display_value} for item in settings]
+    output.listing(document, rows, header=("SETTING", "VALUE", "WHY"))
     return 0
 
 
@@ -100,11 +89,8 @@ def _checkpoint(
     from ematix_flow.streaming.admin.status import stream_status
 
     spec = chosen_stream(stream, module, config)
-    run_log = choice.for_reading()
-    try:
+    with closing(choice.for_reading()) as run_log:
         status = stream_status(run_log, spec.name)
-    finally:
-        run_log.close()
     findings = check_all(inspect_checkpoint(spec, holder=status.worker if status.is_running else None))
     if output.json:
         output.document({"pipeline": spec.name, "findings": [item.to_dict() for item in findings]})
@@ -190,4 +176,5 @@ def _module(requested: str | None) -> str:
 
 
 def _row(report: HealthReport) -> tuple[str, ...]:
-    return report.name, report.kind, report.status, str(report.elapsed_ms), report.detail.splitlines()[0]
+    detail, *_ = report.detail.splitlines() or [""]
+    return report.name, report.kind, report.status, str(report.elapsed_ms), detail

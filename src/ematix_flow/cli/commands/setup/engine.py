@@ -7,34 +7,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ematix_flow.cli.lazy import FlowCommand, FlowGroup, LazyCommand
+from ematix_flow.cli.lazy import FlowGroup
 from ematix_flow.cli.render.output import Output
-from ematix_flow.cli.render.units import format_duration
+from ematix_flow.cli.render.units import format_seconds
 
 if TYPE_CHECKING:
     from ematix_flow.engine.warm import WarmEngine
 
-_HERE = "ematix_flow.cli.commands.setup.engine"
 
-
-@click.command(
+group = FlowGroup(
     "engine",
-    cls=FlowGroup,
-    invoke_without_command=True,
-    lazy={
-        "start": LazyCommand(_HERE, "start an engine, unless one is running", attribute="start_command"),
-        "status": LazyCommand(_HERE, "list engines: state, idle time, memory", attribute="status_command"),
-        "stop": LazyCommand(_HERE, "stop all engines of this user", attribute="stop_command"),
-    },
+    default="status",
+    help="Keep a Spark process ready: runs join it and need not start their own.",
 )
-@click.pass_context
-def group(ctx: click.Context) -> None:
-    """Keep a Spark process ready: runs join it and need not start their own."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(status_command)
 
 
-@click.command("start", cls=FlowCommand)
+@group.command("start", short_help="start an engine, unless one is running")
 @click.option("--idle", metavar="TIME", help="end it after this time without a command (15m, 8h)  [default: 15m]")
 @click.pass_obj
 def start_command(output: Output, idle: str | None) -> None:
@@ -52,15 +40,13 @@ def start_command(output: Output, idle: str | None) -> None:
     engine, is_new = warm.start_engine(
         jars.with_cached_sets(()), chosen.settings if chosen.is_local else {}, keep=keep, exercise=True
     )
-    if output.json:
-        output.document({**engine.to_dict(), "started": is_new})
-        return
     took = f"ready after {time.monotonic() - began:.1f} s" if is_new else "was there already"
-    kept = format_duration(int(engine.idle_seconds * 1000))
-    output.data(f"engine {engine.pid} {took}; it ends after {kept} without a command, or with: flow engine stop")
+    kept = format_seconds(engine.idle_seconds)
+    text = f"engine {engine.pid} {took}; it ends after {kept} without a command, or with: flow engine stop"
+    output.result({**engine.to_dict(), "started": is_new}, text)
 
 
-@click.command("status", cls=FlowCommand)
+@group.command("status", short_help="list engines: state, idle time, memory")
 @click.pass_obj
 def status_command(output: Output) -> None:
     """List the engines of this user."""
@@ -78,17 +64,15 @@ def status_command(output: Output) -> None:
     )
 
 
-@click.command("stop", cls=FlowCommand)
+@group.command("stop", short_help="stop all engines of this user")
 @click.pass_obj
 def stop_command(output: Output) -> None:
     """Stop every engine of this user; a run that is using one fails, and can be run again."""
     from ematix_flow.engine import warm
 
     ended = [engine.pid for engine in (*warm.engines(), *warm.retired_engines()) if warm.stop_engine(engine)]
-    if output.json:
-        output.document({"stopped": ended})
-    elif ended:
-        output.data(f"ended: {', '.join(map(str, ended))}")
+    if output.json or ended:
+        output.result({"stopped": ended}, f"ended: {', '.join(map(str, ended))}")
     else:
         output.info("no engine was running")
 
@@ -98,13 +82,13 @@ def _seconds(text: str) -> float:
 
     seconds = parse_seconds(text)
     if not seconds:
-        raise click.UsageError(f"--idle {text} is not a time: use 90s, 30m or 8h", ctx=click.get_current_context())
+        raise click.UsageError(f"--idle {text} is not a time: use 90s, 30m or 8h")
     return seconds
 
 
 def _row(engine: WarmEngine) -> tuple[str, ...]:
     data = engine.to_dict()
-    up, idle = (format_duration(int(str(data[name])) * 1000) for name in ("up_seconds", "idle_seconds"))
+    up, idle = (format_seconds(int(str(data[name]))) for name in ("up_seconds", "idle_seconds"))
     state = ("in use" if data["in_use"] else "ready") if data["alive"] else "does not answer"
     memory = data["memory_bytes"]
     used = f"{int(memory) / 1024**2:,.0f} MB" if isinstance(memory, int) else "-"

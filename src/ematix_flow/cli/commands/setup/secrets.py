@@ -7,23 +7,14 @@ import json
 import click
 
 from ematix_flow.cli.flags import module_option
-from ematix_flow.cli.lazy import FlowCommand, FlowGroup, LazyCommand
+from ematix_flow.cli.lazy import FlowGroup
 from ematix_flow.cli.loading import module as modules
 from ematix_flow.cli.render.output import Output
 
-_HERE = "ematix_flow.cli.commands.setup.secrets"
+group = FlowGroup("secrets", help="Test references to secrets: ${VAR}, ${vault:…}, ${aws:…}, ${gcp:…} and ${file:…}.")
 
 
-@click.command(
-    "secrets",
-    cls=FlowGroup,
-    lazy={"test": LazyCommand(_HERE, "check whether a reference can be resolved", attribute="test_command")},
-)
-def group() -> None:
-    """Test references to secrets: ${VAR}, ${vault:…}, ${aws:…}, ${gcp:…} and ${file:…}."""
-
-
-@click.command("test", cls=FlowCommand)
+@group.command("test", short_help="check whether a reference can be resolved")
 @click.argument("reference", metavar="REF")
 @click.option("--show", is_flag=True, help="print the value itself")
 @module_option

@@ -8,7 +8,7 @@ import click
 
 from ematix_flow.cli.lazy import FlowCommand
 from ematix_flow.cli.render.output import Output
-from ematix_flow.foundation.version import __version__
+from ematix_flow.foundation.packages import __version__
 
 
 @click.command("version", cls=FlowCommand)
@@ -22,7 +22,6 @@ def command(output: Output) -> None:
         spark: str | None = installed("pyspark")
     except PackageNotFoundError:
         spark = None
-    if output.json:
-        output.document({"version": __version__, "python": platform.python_version(), "pyspark": spark})
-    else:
-        output.data(f"flow {__version__} (Python {platform.python_version()}, pyspark {spark or 'not installed'})")
+    python = platform.python_version()
+    text = f"flow {__version__} (Python {python}, pyspark {spark or 'not installed'})"
+    output.result({"version": __version__, "python": python, "pyspark": spark}, text)

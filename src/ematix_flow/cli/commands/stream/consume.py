@@ -48,22 +48,19 @@ def command(output: Output, /, stream: str | None, module: str | None, once: boo
     it between two batches; the next start continues from there.
     """
     if once and trigger is not None:
-        raise click.UsageError("--once reads what is there as fast as it can; leave out --trigger", ctx=_context())
+        raise click.UsageError("--once reads what is there as fast as it can; leave out --trigger")
     spec = chosen_stream(stream, module)
     from ematix_flow.declare.streams.rules import trigger_of
     from ematix_flow.streaming.runtime import runner
 
     spec = replace(spec, restarts=_restart_policy(spec.restarts, restarts), trigger=trigger_of(trigger) or spec.trigger)
     port = metrics_port if metrics_port is not None else spec.metrics_port
-    run_log = run_log_choice.for_writing(output)
-    output.info(f"{spec.name}: {_route(spec)}")
-    try:
+    with run_log_choice.writing(output) as run_log:
+        output.info(f"{spec.name}: {_route(spec)}")
         with StreamProgress(spec.name, output) as progress, modules.stdout_to_stderr():
             outcome = runner.run_stream(spec, once=once, metrics_port=port, run_log=run_log, listener=progress)
-    finally:
-        if run_log is not None:
-            run_log.close()
-    _report(spec, dict(outcome), output)
+    rows, batches = outcome.get("total_rows", 0), outcome.get("iterations", 0)
+    output.result({"pipeline": spec.name, **outcome}, f"{spec.name}  {rows:,} rows in {batches:,} batches")
 
 
 @click.command("consume-list", cls=FlowCommand)
@@ -73,13 +70,9 @@ def list_command(output: Output, module: str | None) -> None:
     """List the streams of a module, by name."""
     loaded = modules.load_module(module)
     specs = {name: stream.spec for name, stream in sorted(streams.streams().items())}
-    if output.json:
-        output.document({"pipelines": list(specs), "streams": [_entry(spec) for spec in specs.values()]})
-        return
-    if not specs:
-        output.info(f"{loaded.name} declares no streams; decorate a function with @ematix.streaming_pipeline(…)")
-        return
-    output.table([(name, _route(spec)) for name, spec in specs.items()])
+    document = {"pipelines": list(specs), "streams": [_entry(spec) for spec in specs.values()]}
+    empty = f"{loaded.name} declares no streams; decorate a function with @ematix.streaming_pipeline(…)"
+    output.listing(document, [(name, _route(spec)) for name, spec in specs.items()], empty=empty)
 
 
 def _restart_policy(declared: Restarts, options: Mapping[str, Any]) -> Restarts:
@@ -93,7 +86,7 @@ def _restart_policy(declared: Restarts, options: Mapping[str, Any]) -> Restarts:
     }
     restarts = replace(declared, **{name: value for name, value in changes.items() if value is not None})
     if restarts.max_backoff_ms < restarts.initial_backoff_ms:
-        raise click.UsageError("the longest wait is shorter than the first one: --max-backoff-ms", ctx=_context())
+        raise click.UsageError("the longest wait is shorter than the first one: --max-backoff-ms")
     return restarts
 
 
@@ -110,15 +103,3 @@ def _route(spec: StreamSpec) -> str:
     sources = ", ".join(f"{one.query} ({name_of(one.connection)})" for one in spec.sources)
     targets = ", ".join(f"{one.name} ({name_of(one.connection)})" for one in spec.targets)
     return f"{sources} → {targets}"
-
-
-def _report(spec: StreamSpec, outcome: dict[str, Any], output: Output) -> None:
-    if output.json:
-        output.document({"pipeline": spec.name, **outcome})
-        return
-    rows, batches = outcome.get("total_rows", 0), outcome.get("iterations", 0)
-    output.data(f"{spec.name}  {rows:,} rows in {batches:,} batches")
-
-
-def _context() -> click.Context | None:
-    return click.get_current_context(silent=True)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ematix_flow.cli.flags import run_log_options
-from ematix_flow.cli.lazy import FlowCommand, FlowGroup, LazyCommand
+from ematix_flow.cli.lazy import FlowGroup
 from ematix_flow.cli.loading import module as modules
 from ematix_flow.cli.loading.run_log_choice import RunLogOptions
 from ematix_flow.cli.loading.stream_choice import chosen_stream, declared_streams, stream_options
-from ematix_flow.cli.render.output import Output
+from ematix_flow.cli.render.output import Output, labelled_lines
 from ematix_flow.cli.render.units import format_local_time
 from ematix_flow.foundation import exit_codes
 from ematix_flow.foundation.errors import FlowError, UnknownName
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ematix_flow.streaming.dlq.dead_letter import DeadLetter, LetterSelection
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_HERE = "ematix_flow.cli.commands.stream.dlq"
 _HEADER = ("ID", "STAGE", "TARGET", "STATUS", "TRIES", "FAILED", "POSITION", "ERROR")
 _STATUSES = ("pending", "leased", "parked")
 _SHORT_ID = 12
@@ -37,22 +36,10 @@ _stream_option: Callable[[_F], _F] = click.option(
 _all_option: Callable[[_F], _F] = click.option("--all", "everything", is_flag=True, help="select all dead letters")
 
 
-@click.command(
-    "dlq",
-    cls=FlowGroup,
-    lazy={
-        "list": LazyCommand(_HERE, "list dead letters, the newest first, with counts", attribute="list_command"),
-        "show": LazyCommand(_HERE, "show everything about one dead letter", attribute="show_command"),
-        "replay": LazyCommand(_HERE, "process dead letters again", attribute="replay_command"),
-        "park": LazyCommand(_HERE, "keep dead letters, but leave them out of replays", attribute="park_command"),
-        "purge": LazyCommand(_HERE, "delete dead letters permanently", attribute="purge_command"),
-    },
-)
-def group() -> None:
-    """Manage dead letters: messages that a stream could not decode, transform or write."""
+group = FlowGroup("dlq", help="Manage dead letters: messages that a stream could not decode, transform or write.")
 
 
-@click.command("list", cls=FlowCommand)
+@group.command("list", short_help="list dead letters, the newest first, with counts")
 @click.argument("name", required=False)
 @click.option("--status", type=click.Choice(_STATUSES), help="only dead letters with this status")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="show at most N")
@@ -77,7 +64,7 @@ def list_command(output: Output, name: str | None, status: str | None, limit: in
     output.info(f"{spec.name}: {depth or 'no dead letters'}")
 
 
-@click.command("show", cls=FlowCommand)
+@group.command("show", short_help="show everything about one dead letter")
 @click.argument("letters", metavar="[NAME] ID", nargs=-1, required=True)
 @_stream_option
 @stream_options
@@ -90,20 +77,16 @@ def show_command(
 
     stream, letters = _stream_and_ids(letters, stream, module, config)
     if len(letters) != 1:
-        raise click.UsageError("name one message by its id", ctx=click.get_current_context(silent=True))
+        raise click.UsageError("name one message by its id")
     (letter,) = letters
     spec = chosen_stream(stream, module, config)
     dead_letter = service.find_letter(spec, letter)
     if dead_letter is None:
         raise UnknownName(f"{spec.name} has no dead letter {letter!r}", hint=f"flow dlq list {spec.name}")
-    if output.json:
-        output.document(dead_letter.to_dict(preview=None))
-        return
-    for line in _details(dead_letter):
-        output.data(line)
+    output.result(dead_letter.to_dict(preview=None), "\n".join(_details(dead_letter)))
 
 
-@click.command("replay", cls=FlowCommand)
+@group.command("replay", short_help="process dead letters again")
 @click.argument("letters", metavar="[NAME] [ID...]", nargs=-1)
 @_all_option
 @click.option("--first", type=click.IntRange(min=1), metavar="N", help="select the oldest N")
@@ -126,24 +109,17 @@ def replay_command(output: Output, letters: tuple[str, ...], everything: bool, f
     stream, letters = _stream_and_ids(letters, stream, module, config)
     selection = _selection(letters, everything=everything, first=first)
     spec = chosen_stream(stream, module, config)
-    run_log = run_log_choice.for_writing(output)
-    try:
-        with modules.stdout_to_stderr():
-            report = service.replay_letters(spec, selection, most_attempts=max_attempts, run_log=run_log)
-    finally:
-        if run_log is not None:
-            run_log.close()
+    with run_log_choice.writing(output) as run_log, modules.stdout_to_stderr():
+        report = service.replay_letters(spec, selection, most_attempts=max_attempts, run_log=run_log)
     again = report.redeadlettered + report.parked
-    if output.json:
-        output.document({"pipeline": spec.name, "report": report.to_dict()})
-    else:
-        failed = f", {report.redeadlettered:,} failed again" if report.redeadlettered else ""
-        parked = f", {report.parked:,} failed for the last time and are parked" if report.parked else ""
-        output.data(f"{spec.name}  {report.taken:,} taken, {report.succeeded:,} succeeded{failed}{parked}")
+    failed = f", {report.redeadlettered:,} failed again" if report.redeadlettered else ""
+    parked = f", {report.parked:,} failed for the last time and are parked" if report.parked else ""
+    text = f"{spec.name}  {report.taken:,} taken, {report.succeeded:,} succeeded{failed}{parked}"
+    output.result({"pipeline": spec.name, "report": report.to_dict()}, text)
     return exit_codes.PARTIAL if again and report.succeeded else exit_codes.DATA if again else exit_codes.OK
 
 
-@click.command("park", cls=FlowCommand)
+@group.command("park", short_help="keep dead letters, but leave them out of replays")
 @click.argument("letters", metavar="[NAME] [ID...]", nargs=-1)
 @_all_option
 @_stream_option
@@ -160,7 +136,7 @@ def park_command(output: Output, letters: tuple[str, ...], everything: bool, str
     _report(output, spec.name, "parked", service.park_letters(spec, selection))
 
 
-@click.command("purge", cls=FlowCommand)
+@group.command("purge", short_help="delete dead letters permanently")
 @click.argument("letters", metavar="[NAME] [ID...]", nargs=-1)
 @_all_option
 @click.option("--older-than", metavar="SPAN", help="only messages that failed longer ago than this (30d, 12h, 90m)")
@@ -208,24 +184,19 @@ def _selection(letters: tuple[str, ...], *, everything: bool, first: int | None 
             if not any(options)
             else "ids, --all and the like exclude each other"
         )
-        raise click.UsageError(words, ctx=click.get_current_context(silent=True))
+        raise click.UsageError(words)
     return LetterSelection(ids=letters, first=first, older_than=older_than)
 
 
 def _duration(text: str) -> timedelta:
     match = re.fullmatch(r"(\d{1,6})\s*([smhd])", text.strip())
     if match is None:
-        raise click.UsageError(
-            f"{text!r} is no span of time; write 30d, 12h or 90m", ctx=click.get_current_context(silent=True)
-        )
+        raise click.UsageError(f"{text!r} is no span of time; write 30d, 12h or 90m")
     return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
 
 def _report(output: Output, name: str, word: str, count: int) -> None:
-    if output.json:
-        output.document({"pipeline": name, word: count})
-    else:
-        output.data(f"{name}  {count:,} {word}")
+    output.result({"pipeline": name, word: count}, f"{name}  {count:,} {word}")
 
 
 def _row(letter: DeadLetter) -> tuple[str, ...]:
@@ -269,4 +240,4 @@ def _details(letter: DeadLetter) -> list[str]:
         ("headers", headers),
         (letter.payload_format, readable_body(letter.payload) or "nothing"),
     ]
-    return [f"{name:<11}{text}".replace("\n", f"\n{'':<11}") for name, text in facts if text]
+    return labelled_lines(facts, width=11)

@@ -3,52 +3,35 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ematix_flow.cli.flags import run_log_options
-from ematix_flow.cli.lazy import FlowCommand, FlowGroup, LazyCommand
+from ematix_flow.cli.lazy import FlowGroup
 from ematix_flow.cli.loading.run_log_choice import RunLogOptions
 from ematix_flow.cli.loading.stream_choice import chosen_stream, declared_streams, stream_options
-from ematix_flow.cli.render.output import Output
+from ematix_flow.cli.render.output import Output, labelled_lines
 from ematix_flow.cli.render.units import format_local_time
 from ematix_flow.foundation import exit_codes
 from ematix_flow.foundation.errors import FlowError
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.streams.spec import StreamSpec
-    from ematix_flow.run_log.protocol import RunLog
     from ematix_flow.streaming.admin.check_findings import Finding
     from ematix_flow.streaming.admin.rewind import RewindPlan
     from ematix_flow.streaming.admin.status import StreamStatus
 
-_HERE = "ematix_flow.cli.commands.stream.stream"
 _HEADER = ("STREAM", "STATUS", "SINCE", "ROWS", "ROWS/S", "BATCH", "LAG", "DEAD", "BEHIND", "RESTARTS")
 _COLORS = {"ok": "green", "to do": "yellow", "damaged": "red"}
 _WORDS = {"succeeded": "stopped", "never": "never ran"}
 
 
-@click.command(
-    "stream",
-    cls=FlowGroup,
-    invoke_without_command=True,
-    lazy={
-        "status": LazyCommand(_HERE, "show state, throughput and lag", attribute="status_command"),
-        "stop": LazyCommand(_HERE, "stop a stream between two batches", attribute="stop_command"),
-        "rewind": LazyCommand(_HERE, "read again from a point in time or from offsets", attribute="rewind_command"),
-        "repair": LazyCommand(_HERE, "make the safe repairs of a damaged checkpoint", attribute="repair_command"),
-    },
-)
-@click.pass_context
-def group(ctx: click.Context) -> None:
-    """Show and control the streams that `flow consume` runs."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(status_command)
+group = FlowGroup("stream", default="status", help="Show and control the streams that `flow consume` runs.")
 
 
-@click.command("status", cls=FlowCommand)
+@group.command("status", short_help="show state, throughput and lag")
 @click.argument("name", required=False)
 @stream_options
 @run_log_options
@@ -59,8 +42,7 @@ def status_command(output: Output, name: str | None, module: str | None, config:
     from ematix_flow.streaming.admin.status import stream_status, stream_statuses
 
     names = [] if name is not None else _names(output, module, config)
-    run_log = run_log_choice.for_reading()
-    try:
+    with closing(run_log_choice.for_reading()) as run_log:
         if name is not None:
             statuses = [stream_status(run_log, name)]
         elif module is not None or config is not None:
@@ -68,8 +50,6 @@ def status_command(output: Output, name: str | None, module: str | None, config:
         else:
             known_names = {item.name for item in stream_statuses(run_log)}
             statuses = stream_statuses(run_log, known_names | set(names))
-    finally:
-        run_log.close()
     if output.json:
         output.document([item.to_dict() for item in statuses] if name is None else statuses[0].to_dict())
     elif name is not None:
@@ -92,7 +72,7 @@ def _names(output: Output, module: str | None, config: str | None) -> list[str]:
         return []
 
 
-@click.command("stop", cls=FlowCommand)
+@group.command("stop", short_help="stop a stream between two batches")
 @click.argument("name")
 @click.option("--timeout", type=click.FloatRange(min=0), default=120.0, show_default=True, metavar="SECONDS",
               help="how long to wait for the running batch to end")  # fmt: skip
@@ -102,11 +82,8 @@ def stop_command(output: Output, name: str, timeout: float, run_log_choice: RunL
     """Stop a stream between two batches, wherever it runs, and wait until it has ended."""
     from ematix_flow.scheduler.stream_requests import stop_stream
 
-    run_log = run_log_choice.for_changing()
-    try:
+    with closing(run_log_choice.for_changing()) as run_log:
         stopped = stop_stream(run_log, name, seconds=timeout)
-    finally:
-        run_log.close()
     status = stopped.standing
     if output.json:
         output.document(
@@ -120,7 +97,7 @@ def stop_command(output: Output, name: str, timeout: float, run_log_choice: RunL
         )
 
 
-@click.command("rewind", cls=FlowCommand)
+@group.command("rewind", short_help="read again from a point in time or from offsets")
 @click.argument("name")
 @click.option("--to", "to", required=True, metavar="PLACE",
               help='earliest, latest, a time (2026-01-31T10:00:00Z), or offsets ({"events": {"0": 1200}})')  # fmt: skip
@@ -142,15 +119,12 @@ def rewind_command(output: Output, name: str, to: str, preview: bool, yes: bool,
     if preview:
         _print_plan(output, rewind.plan_rewind(spec, place), heading=to, done=False)
         return
-    run_log = run_log_choice.for_changing()
-    try:
+    with closing(run_log_choice.for_changing()) as run_log:
         plan = rewind.rewind_stream(spec, place, confirmed=yes, run_log=run_log)
-    finally:
-        run_log.close()
     _print_plan(output, plan, heading=to, done=True)
 
 
-@click.command("repair", cls=FlowCommand)
+@group.command("repair", short_help="make the safe repairs of a damaged checkpoint")
 @click.argument("name")
 @click.option("--to-batch", type=click.IntRange(min=0), metavar="N",
               help="start a new checkpoint after batch N; later batches are read again")  # fmt: skip
@@ -161,18 +135,17 @@ def rewind_command(output: Output, name: str, to: str, preview: bool, yes: bool,
 def repair_command(output: Output, name: str, to_batch: int | None, yes: bool, module: str | None, config: str | None,
                    run_log_choice: RunLogOptions) -> int:  # fmt: skip
     """Make the safe repairs of a stream's damaged checkpoint; it must not run. `flow doctor checkpoint` only checks."""
+    from ematix_flow.streaming.admin import rewind
     from ematix_flow.streaming.admin.check_findings import is_damaged
     from ematix_flow.streaming.admin.checkpoint_check import repair_checkpoint
 
     spec = chosen_stream(name, module, config)
-    run_log = run_log_choice.for_changing()
-    if to_batch is not None:
-        _begin_behind(output, spec, to_batch, run_log, yes=yes)
-        return exit_codes.OK
-    try:
+    with closing(run_log_choice.for_changing()) as run_log:
+        if to_batch is not None:
+            plan = rewind.rewind_stream(spec, rewind.offsets_behind(spec, to_batch), confirmed=yes, run_log=run_log)
+            _print_plan(output, plan, heading=plan.start, done=True)
+            return exit_codes.OK
         result = repair_checkpoint(spec, confirmed=yes, run_log=run_log)
-    finally:
-        run_log.close()
     if output.json:
         steps = {
             "done": [step.to_dict() for step in result.done],
@@ -188,16 +161,6 @@ def repair_command(output: Output, name: str, to_batch: int | None, yes: bool, m
             output.info("there is nothing to repair")
         print_findings(output, result.findings)
     return exit_codes.RUN_FAILED if is_damaged(result.findings) else exit_codes.OK
-
-
-def _begin_behind(output: Output, spec: StreamSpec, batch: int, run_log: RunLog, *, yes: bool) -> None:
-    from ematix_flow.streaming.admin import rewind
-
-    try:
-        plan = rewind.rewind_stream(spec, rewind.offsets_behind(spec, batch), confirmed=yes, run_log=run_log)
-    finally:
-        run_log.close()
-    _print_plan(output, plan, heading=plan.start, done=True)
 
 
 def print_findings(output: Output, findings: Any) -> None:
@@ -256,7 +219,7 @@ def _details(item: StreamStatus) -> list[str]:
         ("run", item.run_id or ""),
         ("since", _local_time(item) if item.since else ""),
         ("ended", format_local_time(item.ended) if item.ended else ""),
-        ("told", format_local_time(item.told_at) if item.told_at and item.is_running else ""),
+        ("reported", format_local_time(item.told_at) if item.told_at and item.is_running else ""),
         ("worker", item.worker or ""),
         (
             "rows",
@@ -269,7 +232,7 @@ def _details(item: StreamStatus) -> list[str]:
         ("replay", item.last_replay or ""),
         ("error", item.error or ""),
     ]
-    lines = [f"{name:<10}{text}".replace("\n", f"\n{'':<10}") for name, text in facts if text]
+    lines = labelled_lines(facts, width=10)
     for part, lag in sorted(item.lag.items()):
         rows = lag.get("rows")
         lines.append(f"{'lag':<10}{part}: {_lag(None if rows is None else int(rows), lag.get('seconds'))}")
