@@ -25,7 +25,7 @@ class LazyModule:
         self._module, self._needed_by = module, needed_by
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # whoever inspects or copies objects must not import it
+        if name.startswith("__"):  # inspecting or copying the object must not import it
             raise AttributeError(name)
         module = require_driver(self._module, **self._needed_by) if self._needed_by else import_module(self._module)
         value = getattr(module, name)
