@@ -27,7 +27,7 @@ from ematix_flow.backends.kinesis.notebook import KinesisBackend
 from ematix_flow.backends.pubsub.notebook import PubSubBackend
 from ematix_flow.backends.rabbitmq.notebook import RabbitMQBackend
 from ematix_flow.declare.udfs import PythonAggregateUdfHandle, PythonScalarUdfHandle
-from ematix_flow.messages.arrow_batches import ArrowBatchIter
+from ematix_flow.messages.notebook import ArrowBatchIter
 from ematix_flow.streaming.python_api import KafkaToKafkaEosPipeline
 
 __all__ = [

@@ -8,6 +8,7 @@ from ematix_flow.contract.lane import Carried
 from ematix_flow.dataplane.type_mapping import arrow_type
 from ematix_flow.declare.types import ColumnType, Numeric
 from ematix_flow.foundation.errors import BadValue
+from ematix_flow.foundation.lazy_imports import pa, pc
 from ematix_flow.foundation.redact import mask
 
 _INTEGERS = ("small_int", "integer", "big_int")
@@ -37,8 +38,6 @@ def is_convertible(source_type: ColumnType, wanted: ColumnType) -> bool:
 
 def shape_batch(batch: Any, input_columns: Carried, wanted: Carried) -> Any:
     """Return the wanted columns of a batch, each in its exact Arrow type."""
-    import pyarrow as pa
-
     places = {name: place for place, (name, _) in enumerate(input_columns)}
     arrays, fields = [], []
     for name, kind in wanted:
@@ -49,8 +48,6 @@ def shape_batch(batch: Any, input_columns: Carried, wanted: Carried) -> Any:
 
 
 def _converted(column: Any, source_type: ColumnType, wanted: ColumnType, name: str) -> Any:
-    import pyarrow as pa
-
     if wanted.kind == "uuid":
         return _uuid(column, name, wanted)
     to = arrow_type(wanted)
@@ -63,9 +60,6 @@ def _converted(column: Any, source_type: ColumnType, wanted: ColumnType, name: s
 
 
 def _cast(column: Any, source_type: ColumnType, wanted: ColumnType, to: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if wanted.kind in ("float", "double"):
         return column.cast(to, safe=False)  # a double rounds numbers with more digits, as in Spark
     if isinstance(wanted, Numeric):
@@ -79,8 +73,6 @@ def _cast(column: Any, source_type: ColumnType, wanted: ColumnType, to: Any) -> 
 
 
 def _uuid(column: Any, name: str, wanted: ColumnType) -> Any:
-    import pyarrow.compute as pc
-
     fits = pc.match_substring_regex(column, _UUID)
     if pc.all(fits).as_py() is False:
         raise _conversion_error(column.filter(pc.invert(fits))[0].as_py(), name, wanted)
@@ -88,8 +80,6 @@ def _uuid(column: Any, name: str, wanted: ColumnType) -> Any:
 
 
 def _bad_value(column: Any, source_type: ColumnType, wanted: ColumnType, name: str) -> BadValue:
-    import pyarrow as pa
-
     for value in column:
         try:
             _cast(pa.array([value.as_py()], column.type), source_type, wanted, arrow_type(wanted))

@@ -7,25 +7,12 @@ from contextlib import closing
 from typing import Any
 
 from ematix_flow.contract.lane import Carried
-from ematix_flow.dataplane.type_mapping import arrow_schema, arrow_type
+from ematix_flow.dataplane.type_mapping import arrow_schema, column_type
 from ematix_flow.declare.normalizers.normalizers import Derive, EmailNormalize, Lower, Sql, Upper
 from ematix_flow.declare.table import TableSpec
-from ematix_flow.declare.types import (
-    BigInt,
-    Boolean,
-    Bytes,
-    ColumnType,
-    Date,
-    Double,
-    Float,
-    Integer,
-    Numeric,
-    SmallInt,
-    Text,
-    Timestamp,
-    TimestampTZ,
-)
-from ematix_flow.foundation.errors import MissingDriver
+from ematix_flow.declare.types import Text
+from ematix_flow.foundation.drivers import require_driver
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.sql.expressions import CannotRender, normalized_select, quote, render_chain
 
 # Engines differ on letters like İ and a final Σ: both lanes must give the same values.
@@ -67,7 +54,8 @@ def normalized_columns(table: TableSpec, input_columns: Carried) -> Carried | st
     declared = dict(input_columns)
     plain = {column.name for column in table.columns if not column.normalizers}
     return tuple(
-        (field.name, declared[field.name] if field.name in plain else _type_of(field.type)) for field in schema
+        (field.name, declared[field.name] if field.name in plain else (column_type(field.type) or Text()))
+        for field in schema
     )
 
 
@@ -88,23 +76,17 @@ def column_adding_query(chains: Mapping[str, tuple[str, Sequence[object]]], inpu
 
 def added_columns(query: str, input_columns: Carried) -> Carried:
     """Return the columns that such a query adds, with their types."""
-    try:
-        import duckdb  # noqa: F401
-    except ImportError as exc:
-        raise MissingDriver(
-            "normalizers on Arrow batches need duckdb, which is not installed",
-            hint='pip install "ematix-flow-spark[duckdb]"',
-        ) from exc
+    require_driver("duckdb", needed_by="a normalizer on Arrow batches", package="duckdb", extra="duckdb")
     existing = {name for name, _ in input_columns}
     return tuple(
-        (field.name, _type_of(field.type)) for field in _described(query, input_columns) if field.name not in existing
+        (field.name, (column_type(field.type) or Text()))
+        for field in _described(query, input_columns)
+        if field.name not in existing
     )
 
 
 def normalize_batches(batches: Iterator[Any], query: str, input_columns: Carried) -> Iterator[Any]:
     """Yield the normalized batches as they are read."""
-    import pyarrow as pa
-
     reader = pa.RecordBatchReader.from_batches(arrow_schema(list(input_columns)), batches)
     with closing(_connect()) as session:
         session.register(_GIVEN, reader)
@@ -132,16 +114,3 @@ def _connect() -> Any:
     session.execute("SET threads = 1")  # Spark already runs one task per core
     session.execute("SET TimeZone = 'UTC'")
     return session
-
-
-def _type_of(duckdb_type: Any) -> ColumnType:
-    import pyarrow as pa
-
-    if pa.types.is_decimal(duckdb_type):
-        return Numeric(duckdb_type.precision, duckdb_type.scale)
-    if pa.types.is_timestamp(duckdb_type):
-        return Timestamp() if duckdb_type.tz is None else TimestampTZ()
-    kinds: list[ColumnType] = [
-        SmallInt(), Integer(), BigInt(), Float(), Double(), Boolean(), Date(), Bytes(),
-    ]  # fmt: skip
-    return next((kind for kind in kinds if arrow_type(kind) == duckdb_type), Text())

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.declare.udfs import Handle, PythonAggregateUdfHandle, PythonScalarUdfHandle
 from ematix_flow.foundation.errors import DataError, DeclarationError, MissingColumn
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.foundation.names import did_you_mean
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SPARK_TYPES = {
     "Int8": "TINYINT", "Int16": "SMALLINT", "Int32": "INT", "Int64": "BIGINT", "UInt8": "SMALLINT", "UInt16": "INT",
@@ -26,16 +24,12 @@ _LONGEST_REASON = 200
 
 def arrow_type(name: str) -> pa.DataType:
     """Return the Arrow type of the function's argument or result."""
-    import pyarrow as pa
-
     types = {"Boolean": pa.bool_(), "Utf8": pa.string(), "Binary": pa.binary()}
     return types[name] if name in types else getattr(pa, name.lower())()
 
 
 def carrier_type(name: str) -> pa.DataType:
     """Return the Arrow type in which Spark carries the value."""
-    import pyarrow as pa
-
     wider = {"UInt8": pa.int16(), "UInt16": pa.int32(), "UInt32": pa.int64(), "UInt64": pa.decimal128(20, 0)}
     return wider[name] if name in wider else arrow_type(name)
 
@@ -196,8 +190,6 @@ def _as_type(array: pa.Array, name: str) -> pa.Array:
 
 def _checked(answer: Any, name: str, *, length: int, label: str) -> pa.Array:
     """Return the result of the user's function if it has the declared type and length, otherwise raise."""
-    import pyarrow as pa
-
     wanted = arrow_type(name)
     if isinstance(answer, pa.ChunkedArray):
         answer = answer.combine_chunks()
@@ -223,8 +215,6 @@ def _checked(answer: Any, name: str, *, length: int, label: str) -> pa.Array:
 
 def _same_family(actual: Any, wanted: Any) -> bool:
     """Return whether two types hold the same values in different layouts; an all-NULL array fits every type."""
-    import pyarrow as pa
-
     kinds = pa.types
     if kinds.is_null(actual):
         return True
@@ -239,8 +229,6 @@ def _constructor(name: str) -> str:
 
 
 def _columns(handle: Handle, batch: Any, names: Sequence[str]) -> list[pa.Array]:
-    import pyarrow as pa
-
     wanted = [names] if isinstance(names, str) else list(names)
     if len(wanted) != len(handle.args):
         raise DeclarationError(f"{handle.name} takes {len(handle.args)} argument(s), and {len(wanted)} are named")

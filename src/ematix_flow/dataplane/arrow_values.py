@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from ematix_flow.foundation.lazy_imports import pa
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 Plain = int | str | datetime
 
@@ -17,8 +19,6 @@ def single_value(value: Plain) -> Any:
     >>> single_value(7).to_pylist(), single_value("é").to_pylist(), str(single_value(datetime(2026, 1, 31)).type)
     ([7], ['é'], 'timestamp[us, tz=UTC]')
     """
-    import pyarrow as pa
-
     if isinstance(value, str):
         text = value.encode()
         return pa.Array.from_buffers(
@@ -33,8 +33,6 @@ def single_value(value: Plain) -> Any:
 
 def repeated_value(value: Plain, kind: Any, times: int) -> Any:
     """Return an array of the value, repeated `times` times, in the type `kind`."""
-    import pyarrow as pa
-
     return pa.repeat(single_value(value).cast(kind)[0], times)
 
 
@@ -44,12 +42,8 @@ def row_batch(values: Mapping[str, Plain]) -> Any:
     >>> row_batch({"file": "part-1", "rows": 3}).to_pylist()
     [{'file': 'part-1', 'rows': 3}]
     """
-    import pyarrow as pa
-
     return pa.RecordBatch.from_arrays([single_value(value) for value in values.values()], names=list(values))
 
 
 def _number(value: int) -> Any:
-    import pyarrow as pa
-
     return pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(struct.pack("<q", value))])

@@ -10,6 +10,7 @@ from typing import Any
 from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.dataplane.type_mapping import arrow_type
 from ematix_flow.foundation.errors import FlowError, RunFailed
+from ematix_flow.foundation.lazy_imports import pa, pq
 
 ROWS_PER_TASK = 100_000  # reading fewer rows costs less than a second task
 _BATCH_ROWS = 65_536
@@ -33,8 +34,6 @@ class ParquetFiles:
 
 def parquet_files(files: Sequence[Path]) -> ParquetFiles | str:
     """Read the footers; return the files, or the reason (a text) why they cannot be read together."""
-    import pyarrow.parquet as pq
-
     groups: list[Group] = []
     schema: Any = None
     for file in files:
@@ -53,9 +52,6 @@ def parquet_parts(files: ParquetFiles, names: Sequence[str], carried: Carried, *
     dealt = _distribute(files, max(1, min(parallelism, files.rows // ROWS_PER_TASK)))
 
     def read(number: int) -> Iterator[Any]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         schema = pa.schema([pa.field(name, arrow_type(kind)) for name, kind in carried])
         for file, groups in dealt[number]:
             opened = pq.ParquetFile(file)
@@ -85,8 +81,6 @@ def translate(exc: Exception) -> FlowError:
 
 
 def _is_read_identically(stored: Any, wanted: Any) -> bool:
-    import pyarrow as pa
-
     if stored == wanted:
         return True
     if pa.types.is_timestamp(stored) and pa.types.is_timestamp(wanted):  # Spark truncates ns in its own way

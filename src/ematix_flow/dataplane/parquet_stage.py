@@ -21,6 +21,7 @@ from ematix_flow.dataplane.type_mapping import arrow_schema, pairs
 from ematix_flow.declare.types import ColumnType
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import ConfigError, FlowError, PermissionDenied, RunFailed, StorageFull
+from ematix_flow.foundation.lazy_imports import pa, pq
 
 ROOT_VARIABLE = "EMATIX_FLOW_STAGE_DIR"
 _ROWS_PER_GROUP = 100_000
@@ -148,8 +149,6 @@ def _adopt_file(file: Path, folder: Path) -> None:
 
 
 def _write_empty(folder: Path, columns: list[tuple[str, ColumnType]]) -> None:
-    import pyarrow.parquet as pq
-
     pq.write_table(arrow_schema(columns).empty_table(), folder / "empty.parquet")
 
 
@@ -157,8 +156,6 @@ def _writer(folder: str, columns: list[tuple[str, ColumnType]]) -> Any:
     driver = os.getpid()
 
     def write(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow.parquet as pq
-
         name = f"part-{attempt_number()}.parquet"
         schema = arrow_schema(columns)
         counted = 0
@@ -176,8 +173,6 @@ def _writer(folder: str, columns: list[tuple[str, ColumnType]]) -> Any:
 
 def row_groups(batches: Iterator[Any]) -> Iterator[Any]:
     """Yield tables of batches combined to row groups of a worthwhile size."""
-    import pyarrow as pa
-
     kept: list[Any] = []
     rows = size = 0
     for batch in batches:
@@ -192,8 +187,6 @@ def row_groups(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _typed(batches: Iterator[Any], schema: Any, driver: int) -> Iterator[Any]:
-    import pyarrow as pa
-
     for batch in batches:
         columns = [
             column if column.type == field.type else column.cast(field.type)

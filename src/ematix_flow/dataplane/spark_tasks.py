@@ -1,4 +1,4 @@
-"""Runs functions over Arrow batches in Spark tasks."""
+"""Runs functions over Arrow batches, and readers of streams, in Spark tasks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.foundation import fault
+from ematix_flow.foundation.lazy_imports import pa
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 Work = Callable[[Iterator[Any]], Iterator[Any]]
 
@@ -56,7 +57,6 @@ def watched(frame: DataFrame) -> DataFrame:
 
 def on_arrow(function: Callable[[pa.Array], pa.Array], returns: Any) -> Callable[[Column], Column]:
     """Return a function of one Arrow column as a function of Spark columns."""
-    import pyarrow as pa
     from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # missing from its stubs
 
     def applied(column: pa.Array) -> pa.Array:
@@ -66,3 +66,24 @@ def on_arrow(function: Callable[[pa.Array], pa.Array], returns: Any) -> Callable
     applied.__annotations__ = {"column": pa.Array, "return": pa.Array}
     wrapped: Callable[[Column], Column] = arrow_udf(applied, returns)
     return wrapped
+
+
+def stream_source(name: str, columns: str, reader: Callable[[], DataSourceStreamReader]) -> type[DataSource]:
+    """Return a class for one stream: Spark registers classes, and options would show secrets in its plans.
+
+    `columns` are DDL; `reader` makes the reader, and is pickled together with the class.
+    """
+    from pyspark.sql.datasource import DataSource
+
+    class OneStream(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> str:
+            return columns
+
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  Spark's own name
+            return reader()
+
+    return OneStream

@@ -7,41 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.read import SourceColumn
 from ematix_flow.dataplane.spark_session import is_active_session_sail
-from ematix_flow.declare import types as declared
-from ematix_flow.declare.types import (
-    JSON,
-    BigInt,
-    Boolean,
-    Bytes,
-    ColumnType,
-    Date,
-    Double,
-    Float,
-    Integer,
-    Numeric,
-    SmallInt,
-    String,
-    Text,
-    Timestamp,
-    TimestampTZ,
-)
+from ematix_flow.dataplane.type_mapping import SPARK_TYPES, types_by_native
+from ematix_flow.declare.types import JSON, ColumnType, Numeric, String, Text
 from ematix_flow.foundation.errors import Unsupported
 from ematix_flow.sql.spark_text import quote
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-_PLAIN: dict[str, ColumnType] = {
-    "tinyint": SmallInt(), "smallint": SmallInt(), "int": Integer(), "bigint": BigInt(), "float": Float(),
-    "double": Double(), "boolean": Boolean(), "string": Text(), "date": Date(), "timestamp": TimestampTZ(),
-    "timestamp_ntz": Timestamp(), "binary": Bytes(),
-}  # fmt: skip
+_PLAIN = types_by_native({kind: native.lower() for kind, native in SPARK_TYPES.items()}, {"tinyint": "small_int"})
 _DOCUMENTS = ("struct", "array", "map", "variant")
 _SIZED = re.compile(r"^(decimal|varchar|char)\((\d+)(?:,(\d+))?\)$")
 _VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 DECLARED = "flow_type"
 """The key, in the metadata of a field, of the declared type's spec where Spark has no such type."""
-_BY_KIND = {kind.kind: kind for kind in declared.PLAIN_TYPES}
 
 
 def type_of(data_type: DataType, metadata: dict[str, Any] | None = None) -> ColumnType | None:
@@ -85,14 +64,3 @@ def carrier_expressions(schema: StructType) -> list[str]:
         else:
             expressions.append(name)
     return expressions
-
-
-def from_spec(spec: dict[str, Any]) -> ColumnType | None:
-    """Return the type of a `ColumnType.to_spec()`, None for an unknown kind."""
-    kind = spec.get("kind")
-    if kind == "string":
-        return String(int(spec["length"]))
-    if kind == "numeric":
-        return Numeric(int(spec["precision"]), int(spec["scale"]))
-    plain = _BY_KIND.get(str(kind))
-    return plain() if plain else None

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ematix_flow.declare.table import ManagedTable, TableError, TableSpec
-from ematix_flow.declare.types import PLAIN_TYPES, Column, ColumnType, Numeric, String
+from ematix_flow.declare.types import PLAIN_BY_KIND, Column, ColumnType, type_from_spec
 from ematix_flow.foundation.names import did_you_mean
-
-_KINDS = {kind.kind: kind for kind in PLAIN_TYPES}
 
 
 def table_from(table: TableSpec | type[ManagedTable] | Mapping[str, Any] | str) -> TableSpec:
@@ -56,11 +54,8 @@ def _column(data: Mapping[str, Any]) -> Column:
 
 
 def _type(column: str, data: Mapping[str, Any]) -> ColumnType:
-    kind = str(data.get("kind", ""))
-    if kind == String.kind:
-        return String(int(data["length"]))
-    if kind == Numeric.kind:
-        return Numeric(int(data["precision"]), int(data["scale"]))
-    if kind not in _KINDS:
-        raise TableError(f"column {column!r} is of kind {kind!r}, which is not known", hint=did_you_mean(kind, _KINDS))
-    return _KINDS[kind]()
+    known, kind = type_from_spec(data), str(data.get("kind", ""))
+    if known is None:
+        near = did_you_mean(kind, PLAIN_BY_KIND)
+        raise TableError(f"column {column!r} is of kind {kind!r}, which is not known", hint=near)
+    return known

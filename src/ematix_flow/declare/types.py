@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -206,3 +207,14 @@ class Column:
 PLAIN_TYPES: tuple[type[ColumnType], ...] = (
     SmallInt, Integer, BigInt, Float, Double, Boolean, Text, Date, Timestamp, TimestampTZ, JSON, JSONB, UUID, Bytes,
 )  # fmt: skip
+PLAIN_BY_KIND: dict[str, ColumnType] = {plain.kind: plain() for plain in PLAIN_TYPES}
+
+
+def type_from_spec(spec: Mapping[str, Any]) -> ColumnType | None:
+    """Return the type of a `ColumnType.to_spec()`, None for an unknown kind."""
+    kind = spec.get("kind")
+    if kind == String.kind:
+        return String(int(spec["length"]))
+    if kind == Numeric.kind:
+        return Numeric(int(spec["precision"]), int(spec["scale"]))
+    return PLAIN_BY_KIND.get(str(kind))

@@ -21,13 +21,13 @@ from ematix_flow.declare.quality.checks import (
     RowCount,
     Unique,
 )
-from ematix_flow.declare.strategy import Changes, Merge, Scd2, Truncate
+from ematix_flow.declare.strategy import Truncate
 from ematix_flow.declare.types import ColumnType
+from ematix_flow.families.violations import SAMPLES, row_keys
 from ematix_flow.foundation.redact import REDACTED, is_secret_name, mask
 from ematix_flow.sql.expressions import quote
 from ematix_flow.sql.expressions.check_conditions import failing_condition, grouping_key, newest_value
 
-SAMPLES = 5
 _ROW_CHECKS = (NotNull, Between, Matches, OneOf)
 _LONGEST_VALUE = 80
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?)?")
@@ -126,8 +126,7 @@ def _freshness(staged: StagedRows, check: Fresh, rows: int, latest: datetime | N
 
 def _with_examples(staged: StagedRows, findings: list[CheckResult]) -> list[CheckResult]:
     """Add the keys of some failing rows to the findings of row checks, all by one query."""
-    strategy, table = staged.job.strategy, staged.job.shape.declared
-    keys = strategy.keys if isinstance(strategy, (Merge, Scd2, Changes)) else table.primary_key
+    keys = row_keys(staged.job)
     names = ", ".join(f"{staged.column(key)} AS flow_key_{number}" for number, key in enumerate(keys))
     queries = [
         f"SELECT * FROM (SELECT {place} AS flow_check, {names} FROM {staged.relation} AS s "

@@ -1,4 +1,4 @@
-"""Payloads of single messages as Arrow batches and back, without Spark, and iterators over such batches."""
+"""Payloads of single messages as Arrow batches and back, without Spark."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import datetime
 import decimal
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ematix_flow.foundation.errors import BadValue, MissingColumn
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.foundation.redact import mask
 
 _RAW = 'read them with payload_format="raw_bytes" to see what they hold'
@@ -22,7 +22,6 @@ def batch_from_json(payloads: Sequence[bytes | None], places: Sequence[str]) -> 
 
     `places` are the messages' positions, for error messages.
     """
-    import pyarrow as pa
     import pyarrow.json
 
     text = b"\n".join(_line(payload, place) for payload, place in zip(payloads, places, strict=True)) + b"\n"
@@ -40,8 +39,6 @@ def batch_from_json(payloads: Sequence[bytes | None], places: Sequence[str]) -> 
 
 def batch_from_rows(rows: Sequence[Mapping[str, Any]]) -> Any:
     """Return the rows as one batch; a column that a row lacks is NULL there."""
-    import pyarrow as pa
-
     names = list(dict.fromkeys(name for row in rows for name in row))
     try:
         return pa.RecordBatch.from_arrays([pa.array([row.get(name) for row in rows]) for name in names], names=names)
@@ -57,8 +54,6 @@ def batch_to_json(batch: Any) -> Iterator[bytes]:
 
 def raw_columns(batch: Any) -> tuple[list[bytes | None], list[bytes | None]]:
     """Return keys and values of a batch of bytes, which must have a column `value` and may have a column `key`."""
-    import pyarrow as pa
-
     if "value" not in batch.schema.names:
         raise MissingColumn(
             f"a batch of bytes needs a column value, and this one has {', '.join(batch.schema.names) or 'none'}",
@@ -93,8 +88,6 @@ def _refuse_invalid_payload(payloads: Sequence[bytes | None], places: Sequence[s
 
 
 def _one_batch(table: Any) -> Any:
-    import pyarrow as pa
-
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
@@ -110,32 +103,3 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, datetime.timedelta):
         return value.total_seconds()
     raise BadValue(f"a {type(value).__name__} has no form in JSON", hint="cast the column before it is written")
-
-
-_Reader = TypeVar("_Reader")
-
-
-class ArrowBatchIter(Iterator[Any]):
-    """PyArrow record batches, fetched lazily; `close()` ends the reading early."""
-
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self._batches = batches
-
-    def __next__(self) -> Any:
-        return next(self._batches)
-
-    def close(self) -> None:
-        """Stop fetching."""
-        end = getattr(self._batches, "close", None)
-        if end is not None:
-            end()
-
-
-def as_batch_iterator(read: Callable[[_Reader, str], Iterator[Any]]) -> Callable[..., ArrowBatchIter]:
-    """Decorate a method that yields batches so that it returns an `ArrowBatchIter`."""
-
-    @wraps(read)
-    def reading(self: _Reader, *args: str, **named: str) -> ArrowBatchIter:
-        return ArrowBatchIter(read(self, *args, **named))
-
-    return reading

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.foundation.errors import RunFailed
+from ematix_flow.foundation.lazy_imports import f, t
 from ematix_flow.messages import avro_connect, avro_schema, framing, writer_schemas
 from ematix_flow.messages.decoding_state import DecodedMessages, DecodingState
 from ematix_flow.messages.registries.registry import AVRO, RegisteredSchema
@@ -42,20 +43,14 @@ class _Avro:
         self._framed = avro_schema.framed_schema(self._whole)
 
     def row_type(self, spark: SparkSession) -> DataType:
-        from pyspark.sql import functions as f
-
         frame: Any = writer_schemas.type_of(spark, self.opened(f.lit(b"")))
         kind: DataType = frame[avro_schema.ROW].dataType
         return kind
 
     def opened(self, body: Column) -> Column:
-        from pyspark.sql import functions as f
-
         return from_avro(f.concat(body, f.lit(avro_schema.FRAME_END)), self._framed, _OPTIONS)
 
     def row(self, opened: Column) -> Column:
-        from pyspark.sql import functions as f
-
         is_whole = opened.getField(avro_schema.END) == f.lit(avro_schema.FRAME_END)
         return f.when(is_whole, opened.getField(avro_schema.ROW))
 
@@ -82,8 +77,6 @@ def _default(spark: SparkSession, path: Path, text: str) -> writer_schemas.Defau
     """Return a function that makes a default: Avro itself resolves it by reading an empty record with `text`."""
 
     def made(wanted: DataType) -> Column | None:
-        from pyspark.sql import functions as f
-
         options = {**_OPTIONS, "avroSchema": text}
         value = from_avro(f.lit(b""), json.dumps(avro_schema.NOTHING), options).getField(path[-1])
         try:
@@ -96,8 +89,6 @@ def _default(spark: SparkSession, path: Path, text: str) -> writer_schemas.Defau
 
 
 def _cast_default(value: Column, kind: DataType, wanted: DataType) -> Column | None:
-    from pyspark.sql import types as t
-
     nested = (t.StructType, t.ArrayType, t.MapType)
     return None if isinstance(kind, nested) or isinstance(wanted, nested) else value.try_cast(wanted)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.foundation.errors import PlanError
+from ematix_flow.foundation.lazy_imports import t
 from ematix_flow.messages.registries.registry import RegisteredSchema
 from ematix_flow.messages.type_widening import ITEM, MOST_LEVELS, VALUE, Path
 
@@ -162,8 +163,6 @@ def _record(columns: StructType, name: str) -> dict[str, Any]:
 
 
 def _avro_type(kind: DataType, name: str) -> Any:
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.StructType):
         return _record(kind, name)
     if isinstance(kind, t.ArrayType):

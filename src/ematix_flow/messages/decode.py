@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.stream import ENVELOPE
 from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.lazy_imports import f, t
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.messages import avro_rows, json_rows, protobuf_rows
 from ematix_flow.messages.decoding_state import (
@@ -69,8 +70,6 @@ def decode(frame: DataFrame, decoding: DecodingState, *, watch: Observation | No
 
 def learn(decoded: DataFrame, decoding: DecodingState) -> bool:
     """Learn from the rows with unknown fields or schemas; return True when the messages must be decoded again."""
-    from pyspark.sql import functions as f
-
     if decoding.payload not in _PAYLOADS or (decoding.payload == "json" and decoding.fields):
         return False
     unread = decoded.where(f.col(ERROR).startswith(NOT_LEARNED)).selectExpr(RAW, f"{SOURCE}.headers AS headers")
@@ -103,8 +102,6 @@ def _rows(frame: DataFrame, decoding: DecodingState, watch: Observation | None) 
 
 
 def _decoded_columns(reading: DecodedMessages) -> _DecodedColumns:
-    from pyspark.sql import functions as f
-
     own = {name: column for name, column in reading.columns if name == EVENT_TS}
     moment = {_MOMENT: parse_moment(own[EVENT_TS], reading.types[EVENT_TS].dataType)} if own else {}
     unreadable = "the message's _event_ts is no point in time"
@@ -139,16 +136,11 @@ def _read_payloads(frame: DataFrame, decoding: DecodingState) -> DecodedMessages
 
 
 def _raw_bytes(frame: DataFrame) -> DecodedMessages:
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     types = t.StructType([t.StructField("payload", t.BinaryType())])
     return DecodedMessages(frame, (("payload", f.col("value")),), types, f.lit(None).cast("string"))
 
 
 def _counts() -> tuple[Column, ...]:
-    from pyspark.sql import functions as f
-
     why = f.col(ERROR)
     return (
         f.count(f.lit(1)).alias("rows"),
@@ -157,11 +149,18 @@ def _counts() -> tuple[Column, ...]:
     )
 
 
+def source_struct(*, topic: str, offset: str, message_id: str, timestamp: str) -> str:
+    """Return SQL of the column `_source` for rows that come from no broker."""
+    parts = {
+        "topic": topic, "partition": "CAST(NULL AS INT)", "offset": offset, "key": "CAST(NULL AS BINARY)",
+        "headers": "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>)", "message_id": message_id,
+        "timestamp": timestamp,
+    }  # fmt: skip
+    return f"named_struct({', '.join(f'{part!r}, {value}' for part, value in parts.items())}) AS {SOURCE}"
+
+
 def parse_moment(column: Column, kind: DataType) -> Column:
     """Return the time in a timestamp, an ISO 8601 text, or milliseconds since 1970; NULL for other types."""
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     if isinstance(kind, (t.TimestampType, t.TimestampNTZType, t.DateType)):
         return column.cast("timestamp")
     if isinstance(kind, t.StringType):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.lazy_imports import t
 from ematix_flow.messages.registries.registry import SchemaRegistry
 
 if TYPE_CHECKING:
@@ -94,8 +95,6 @@ class DecodedMessages:
 
 def known_columns(decoding: DecodingState) -> StructType | None:
     """Return the learned columns, loaded from the schema memory at the first call; None without any."""
-    from pyspark.sql import types as t
-
     state = decoding.learned
     if not state.is_loaded:
         kept = decoding.known.load()
@@ -124,7 +123,6 @@ def forget_missing_schemas(decoding: DecodingState) -> None:
 def declared_columns(fields: Mapping[str, str]) -> StructType:
     """Return the columns that the user declared; raise DeclarationError for an invalid type."""
     from pyspark.errors import PySparkException
-    from pyspark.sql import types as t
 
     struct_fields = []
     for name, kind in fields.items():

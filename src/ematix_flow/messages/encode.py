@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.dataplane.spark_tasks import on_arrow
 from ematix_flow.dataplane.type_mapping import JSON_AS_IT_IS
 from ematix_flow.foundation.errors import DeclarationError, MissingColumn, PlanError, RunFailed
+from ematix_flow.foundation.lazy_imports import f, t
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.messages import avro_rows, avro_schema, framing, protobuf_arrow, protobuf_schema
 from ematix_flow.messages.registries.registry import AVRO, GLUE_WIRE, PROTOBUF, RegisteredSchema, SchemaRegistry
@@ -40,8 +41,6 @@ def encode(
     The value contains `columns`, or by default all except the messages' own ones (`_source`, `_raw`, `_error`,
     `_headers`) and the carried ones. avro and protobuf register their schema under `subject`.
     """
-    from pyspark.sql import functions as f
-
     left_out = {*_OWN, *carried}
     rows = [name for name in frame.columns if name not in left_out] if columns is None else list(columns)
     return frame.select(
@@ -58,8 +57,6 @@ def subject_of(place: str, registry: SchemaRegistry | None) -> str:
 
 
 def _key(frame: DataFrame, name: str | None) -> Column:
-    from pyspark.sql import functions as f
-
     if name is None:
         return f.lit(None).cast("binary")
     if name not in frame.columns:
@@ -69,9 +66,6 @@ def _key(frame: DataFrame, name: str | None) -> Column:
 
 def _as_bytes(column: Column, kind: DataType) -> Column:
     """Return text as UTF-8, bytes unchanged, anything else as JSON writes it."""
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     if isinstance(kind, (t.BinaryType, t.StringType)):
         return column.cast("binary")
     if isinstance(kind, (t.StructType, t.ArrayType, t.MapType)):
@@ -82,8 +76,6 @@ def _as_bytes(column: Column, kind: DataType) -> Column:
 
 
 def _value(rows: DataFrame, payload: str, *, subject: str | None, registry: SchemaRegistry | None) -> Column:
-    from pyspark.sql import functions as f
-
     if payload == "json":
         return f.to_json(_struct(rows.schema), _JSON).cast("binary")
     if payload == "raw_bytes":
@@ -100,9 +92,6 @@ def _value(rows: DataFrame, payload: str, *, subject: str | None, registry: Sche
 
 
 def _raw_bytes(columns: StructType) -> Column:
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     own = next((one for one in columns.fields if one.name == "payload"), None)
     chosen = own or (columns.fields[0] if len(columns.fields) == 1 else None)
     if chosen is None or not isinstance(chosen.dataType, (t.BinaryType, t.StringType)):
@@ -114,16 +103,12 @@ def _raw_bytes(columns: StructType) -> Column:
 
 
 def _avro(columns: StructType, subject: str, registry: SchemaRegistry) -> Column:
-    from pyspark.sql import functions as f
-
     text = avro_schema.avro_schema_of(columns, name=subject.removesuffix("-value"))
     head = framing.make_prefix(registry.register(subject, text, AVRO), wire=registry.wire, kind=AVRO)
     return f.concat(f.lit(head), avro_rows.to_avro(_struct(columns), text))
 
 
 def _protobuf(columns: StructType, subject: str, registry: SchemaRegistry) -> Column:
-    from pyspark.sql import functions as f
-
     latest = registry.latest(subject)
     former = protobuf_schema.compile_schema(latest[1]) if latest is not None and latest[1].kind == PROTOBUF else None
     text = protobuf_schema.proto_text_of(columns, name=subject.removesuffix("-value"), former=former)
@@ -139,9 +124,6 @@ def _protobuf(columns: StructType, subject: str, registry: SchemaRegistry) -> Co
 
 def _for_protobuf(column: Column, kind: DataType) -> Column:
     """Return the column with the types that Protobuf lacks converted to text."""
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.StructType):
         parts = [_for_protobuf(column.getField(one.name), one.dataType).alias(one.name) for one in kind.fields]
         return f.when(column.isNotNull(), f.struct(*parts))
@@ -158,6 +140,4 @@ def _for_protobuf(column: Column, kind: DataType) -> Column:
 
 
 def _struct(columns: StructType) -> Column:
-    from pyspark.sql import functions as f
-
     return f.struct(*(f.col(quoted(name)) for name in columns.fieldNames()))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.dataplane.spark_tasks import on_arrow
+from ematix_flow.foundation.lazy_imports import f, pa
 from ematix_flow.messages.registries.registry import (
     CONFLUENT_WIRE,
     CONTENT_ID,
@@ -23,7 +24,6 @@ from ematix_flow.messages.registries.registry import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column
 
 _CONFLUENT_LENGTH, _GLUE_LENGTH = 5, 18
@@ -53,8 +53,6 @@ class SchemaPrefix:
 
 def prefix_of(value: Column, headers: Column, *, wire: str, kind: str) -> Column:
     """Return the prefix of each message as a column; NULL where a message has none."""
-    from pyspark.sql import functions as f
-
     before = _before(value, wire=wire, kind=kind)
     if wire == GLUE_WIRE or kind == PROTOBUF:
         return before
@@ -64,14 +62,10 @@ def prefix_of(value: Column, headers: Column, *, wire: str, kind: str) -> Column
 
 
 def _header(headers: Column, name: str) -> Column:
-    from pyspark.sql import functions as f
-
     return f.try_element_at(f.filter(headers, lambda one: one["key"] == name), f.lit(1))["value"]
 
 
 def _before(value: Column, *, wire: str, kind: str) -> Column:
-    from pyspark.sql import functions as f
-
     if wire == GLUE_WIRE:
         head, length, mark = f.substring(value, 1, 2), _GLUE_LENGTH, (b"\x03\x00", b"\x03\x05")
         begins = head.isin(*(f.lit(one) for one in mark))
@@ -95,8 +89,6 @@ def _before(value: Column, *, wire: str, kind: str) -> Column:
 
 def _path_end(value: Column, length: int) -> Column:
     """Return the position of the last byte of Confluent's path: its length, then each position, as varints."""
-    from pyspark.sql import functions as f
-
     written = f.conv(f.hex(f.substring(value, length + 1, 1)), 16, 10).cast("int")
     count = f.floor(written / 2).cast("int")  # zigzag, and never negative
     return f.when(
@@ -106,8 +98,6 @@ def _path_end(value: Column, length: int) -> Column:
 
 
 def _varint_length(value: Column, at: Column) -> Column:
-    from pyspark.sql import functions as f
-
     more = f.lit(b"\x80")
     one, two = f.substr(value, at, f.lit(1)), f.substr(value, at + 1, f.lit(1))
     return f.when(one < more, 1).when(two < more, 2).otherwise(3)
@@ -115,8 +105,6 @@ def _varint_length(value: Column, at: Column) -> Column:
 
 def body_of(value: Column, prefix: bytes, meaning: SchemaPrefix) -> Column:
     """Return the payload behind a known prefix."""
-    from pyspark.sql import functions as f
-
     if meaning.is_header:
         return value
     if not meaning.is_compressed:
@@ -180,8 +168,6 @@ def _number_inside(data: bytes) -> bytes | None:
 
 
 def _of_each(column: pa.Array, function: Callable[[bytes], bytes | None]) -> pa.Array:
-    import pyarrow as pa
-
     def one(data: bytes | None) -> bytes | None:
         try:
             return None if data is None else function(data)

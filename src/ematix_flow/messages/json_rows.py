@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from ematix_flow.foundation.lazy_imports import f, t
 from ematix_flow.messages.decoding_state import (
     EMPTY,
     FIRST_LOOK,
@@ -48,8 +49,6 @@ _AS_TEXT = {"columnNameOfCorruptRecord": _BROKEN}
 
 def read(frame: DataFrame, decoding: DecodingState) -> DecodedMessages:
     """Decode the messages by the declared or the learned columns; infer columns from the first messages."""
-    from pyspark.sql import types as t
-
     framed = decoding.registry is not None
     if decoding.fields:
         return _cached_expressions(frame, decoding, declared_columns(decoding.fields), is_learning=False, framed=framed)
@@ -76,8 +75,6 @@ def _cached_expressions(
 
 def learn(unread: DataFrame, decoding: DecodingState) -> bool:
     """Widen the columns by the rows that did not fit them; return False when that changes nothing."""
-    from pyspark.sql import types as t
-
     learned = learned_type(unread, text_of("_raw", framed=decoding.registry is not None), read=parts_read)
     known = known_columns(decoding) or t.StructType([])
     return learned is not None and remember_columns(decoding, widen_structs(known, learned))
@@ -85,15 +82,11 @@ def learn(unread: DataFrame, decoding: DecodingState) -> bool:
 
 def text_of(column: str, *, framed: bool) -> Column:
     """Return the text of a message; NULL where its bytes are not valid UTF-8."""
-    from pyspark.sql import functions as f
-
     return f.try_validate_utf8(_body(column, framed=framed).cast("string"))
 
 
 def _body(column: str, *, framed: bool) -> Column:
     """Return the bytes of the text, without the prefix that a JSON Schema serializer writes before it."""
-    from pyspark.sql import functions as f
-
     body = f.col(column)
     if framed:
         body = f.when(f.substring(body, 1, 1) == f.lit(b"\x00"), f.substr(body, f.lit(6))).otherwise(body)
@@ -102,16 +95,11 @@ def _body(column: str, *, framed: bool) -> Column:
 
 def _is_flat(body: Column) -> Column:
     """Return whether the only `}` of a text is its last character; searching bytes is much cheaper than a regex."""
-    from pyspark.sql import functions as f
-
     text, inner = body.cast("string"), f.substr(body, f.lit(1), f.octet_length(body) - 1)
     return text.startswith("{") & text.endswith("}") & ~inner.cast("string").contains("}")
 
 
 def _by_columns(frame: DataFrame, columns: StructType, *, is_learning: bool, framed: bool) -> DecodedMessages:
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     held = [field for field in columns.fields if has_values(field.dataType)]
     body = _body("value", framed=framed)
     text = body.cast("string")
@@ -135,30 +123,21 @@ def _by_columns(frame: DataFrame, columns: StructType, *, is_learning: bool, fra
 
 
 def _starts_object(text: Column) -> Column:
-    from pyspark.sql import functions as f
-
     return f.substring(f.ltrim(text), 1, 1)
 
 
 def _value_read(text: Column, columns: StructType) -> Column:
     """Return the object parsed by these columns; the corrupt-record field holds the text where it does not match."""
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     read_as = [t.StructField(field.name, read_type(field.dataType)) for field in columns.fields]
     return f.from_json(text, t.StructType([*read_as, _broken_field()]), _OPTIONS)
 
 
 def _broken_field() -> StructField:
-    from pyspark.sql import types as t
-
     return t.StructField(_BROKEN, t.StringType())
 
 
 def _is_single_value(text: Column) -> Column:
     """Return whether the text is exactly one JSON value."""
-    from pyspark.sql import functions as f
-
     inside = f.concat(f.lit('{"value":'), text, f.lit(',"end":1}'))
     return f.from_json(inside, "value STRING, end INT", _OPTIONS).getField("end").isNotNull()
 
@@ -170,9 +149,6 @@ def parts_read(text: Column, columns: StructType) -> Column:
 
 def _shaped(value: Column, kind: DataType) -> Column:
     """Return a read value as the column's output type."""
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     if is_read_unchanged(kind):
         return value
     if isinstance(kind, t.StructType):
@@ -188,9 +164,6 @@ def _shaped(value: Column, kind: DataType) -> Column:
 
 def _misfits(value: Column, kind: DataType) -> Column:
     """Return whether a value that was read as text does not fit its column."""
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.NullType):
         return value.isNotNull()
     if isinstance(kind, t.StructType) and not kind.fields:
@@ -208,9 +181,6 @@ def _misfits(value: Column, kind: DataType) -> Column:
 
 def _has_new_names(text: Column, kind: StructType) -> Column:
     """Return whether an object, or an object inside it, has a name that its type lacks."""
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     names = [field.name for field in kind.fields]
     keys = f.json_object_keys(text)
     # Messages of one producer mostly have the same names in the same order: comparing that is cheap.
@@ -225,9 +195,6 @@ def _has_new_names(text: Column, kind: StructType) -> Column:
 
 
 def _new_names_inside(text: Column, kind: DataType) -> Column:
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.ArrayType):
         element = kind.elementType
         items = f.from_json(text, t.ArrayType(t.StringType()))
@@ -237,8 +204,6 @@ def _new_names_inside(text: Column, kind: DataType) -> Column:
 
 
 def _has_names(kind: DataType) -> bool:
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.ArrayType):
         return _has_names(kind.elementType)
     return isinstance(kind, t.StructType) and bool(kind.fields)
@@ -246,8 +211,6 @@ def _has_names(kind: DataType) -> bool:
 
 def _reason(text: Column, value: Column, columns: StructType, *, is_learning: bool) -> Column:
     """Return why a text could not be read by these columns."""
-    from pyspark.sql import functions as f
-
     begins = _starts_object(text)
     misfits = _misfit_names(text, value, columns)
     misfit = f.concat(f.lit(NOT_LEARNED), misfits) if is_learning else misfits
@@ -261,9 +224,6 @@ def _reason(text: Column, value: Column, columns: StructType, *, is_learning: bo
 
 def _misfit_names(text: Column, value: Column, columns: StructType) -> Column:
     """Return an error text with the columns that are NULL although the message has a value for them."""
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     fallback = f.lit("a value does not fit its column")
     if not columns.fields:
         return fallback
@@ -279,6 +239,4 @@ def _misfit_names(text: Column, value: Column, columns: StructType) -> Column:
 
 
 def _any(conditions: list[Column]) -> Column:
-    from pyspark.sql import functions as f
-
     return reduce(lambda one, other: one | other, conditions, f.lit(False))

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ematix_flow.foundation.lazy_imports import f, t
 from ematix_flow.messages.json_types import part
 from ematix_flow.messages.type_widening import ITEM, MOST_FIELDS, MOST_LEVELS, Path
 
@@ -28,9 +29,6 @@ Leaves = dict[Path, "DataType"]
 
 def learned_type(texts: DataFrame, text: Column, *, read: Callable[[Column, StructType], Column]) -> StructType | None:
     """Return the type of all objects among these texts; None where there is none. `read` parses a text by a type."""
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     # Python writes NaN and Infinity, which JSON lacks; for inference, any fraction can stand in for them.
     plain = f.regexp_replace(text, _NOT_A_NUMBER, "0.5")
     parsed = f.when(f.substring(f.ltrim(text), 1, 1) == "{", f.try_parse_json(plain))
@@ -56,16 +54,12 @@ def instant(text: Column) -> Column:
 
     The dashes of a full date are checked because Spark also accepts `2026`, `12:30` (of the current day) and more.
     """
-    from pyspark.sql import functions as f
-
     is_dated = (f.substring(text, 5, 1) == "-") & (f.substring(text, 8, 1) == "-")
     return f.when(is_dated, text.try_cast("timestamp"))
 
 
 def leaves(kind: DataType, path: Path = ()) -> Iterator[tuple[Path, DataType]]:
     """Yield each leaf of a nested type, with its path."""
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.StructType):
         for field in kind.fields:
             yield from leaves(field.dataType, (*path, field.name))
@@ -76,8 +70,6 @@ def leaves(kind: DataType, path: Path = ()) -> Iterator[tuple[Path, DataType]]:
 
 
 def _type_verdict(kind: DataType, has_counterexample: bool) -> DataType:
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.DecimalType):
         return t.StringType() if has_counterexample else t.DoubleType()
     return t.StringType() if has_counterexample else t.TimestampType()
@@ -92,9 +84,6 @@ def _counterexamples(
     read: Callable[[Column, StructType], Column],
 ) -> set[Path]:
     """Return the paths with a text that is no instant, or with a whole number beyond BIGINT."""
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     if not doubtful:
         return set()
     as_text = _settled_type(merged, dict.fromkeys(doubtful, t.StringType()))
@@ -109,17 +98,12 @@ def _counterexamples(
 
 
 def _speaks_against(kind: DataType) -> Callable[[Column], Column]:
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.DecimalType):
         return lambda text: text.rlike(_HUGE) & text.try_cast("bigint").isNull()
     return lambda text: text.isNotNull() & ~(text.rlike(INSTANT) & instant(text).isNotNull())
 
 
 def _exists(value: Column, kind: DataType, path: Path, condition: Callable[[Column], Column]) -> Column:
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.ArrayType) and path:
         element = kind.elementType
         return f.exists(value, lambda item: f.coalesce(_exists(item, element, path[1:], condition), f.lit(False)))
@@ -129,8 +113,6 @@ def _exists(value: Column, kind: DataType, path: Path, condition: Callable[[Colu
 
 
 def _settled_type(kind: DataType, verdicts: Leaves, path: Path = ()) -> DataType:
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.StructType):
         fields = [(field.name, _settled_type(field.dataType, verdicts, (*path, field.name))) for field in kind.fields]
         return t.StructType([t.StructField(name, inner) for name, inner in fields])
@@ -152,8 +134,6 @@ class _TypeParser:
         self._at = 0
 
     def one(self, *, level: int) -> DataType:
-        from pyspark.sql import types as t
-
         word = self._name()
         if word == "OBJECT":
             return self._object(level=level + 1)
@@ -171,8 +151,6 @@ class _TypeParser:
         return kinds.get(word, t.StringType)()
 
     def _object(self, *, level: int) -> DataType:
-        from pyspark.sql import types as t
-
         fields = []
         self._skip("<")
         while not self._text.startswith(">", self._at):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ematix_flow.foundation.lazy_imports import t
 from ematix_flow.messages.type_widening import distinct_names
 
 if TYPE_CHECKING:
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 
 def read_type(kind: DataType) -> DataType:
     """Return the type that Spark reads: text where Spark would accept too much, or where no value is known yet."""
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.StructType) and kind.fields:
         inner = [(field.name, read_type(field.dataType)) for field in kind.fields]
         return t.StructType([t.StructField(name, read_as) for name, read_as in inner])
@@ -27,8 +26,6 @@ def read_type(kind: DataType) -> DataType:
 
 def has_values(kind: DataType) -> bool:
     """Return whether the type has values, that is, contains more than nulls and empty structs."""
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.StructType):
         return any(has_values(field.dataType) for field in kind.fields)
     if isinstance(kind, t.ArrayType):
@@ -38,8 +35,6 @@ def has_values(kind: DataType) -> bool:
 
 def output_type(kind: DataType) -> DataType:
     """Return the type without the parts that have no values, and with unique names."""
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.StructType):
         fields = [(name, output_type(field.dataType)) for name, field in named_fields(kind)]
         return t.StructType([t.StructField(name, inner) for name, inner in fields])
@@ -59,8 +54,6 @@ def is_read_unchanged(kind: DataType) -> bool:
 
 def part(value: Column, kind: StructType, name: str) -> Column:
     """Return a field of a read value; where two names differ only in case, Spark finds neither, so they are renamed."""
-    from pyspark.sql import types as t
-
     names = [field.name for field in kind.fields]
     unique = distinct_names(names)
     if unique == names:

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.stream import BrokerJob
+from ematix_flow.foundation.lazy_imports import f, pa
 from ematix_flow.sql.spark_text import text_literal
 
 if TYPE_CHECKING:
@@ -70,8 +71,6 @@ def with_ids(messages: DataFrame, job: BrokerJob) -> DataFrame:
     The ids are built in the same way, from two of Spark's xxhash64 with different seeds. Only the digests pass through
     Python, which numbers equal ones; the messages stay in the JVM.
     """
-    from pyspark.sql import functions as f
-
     # With one hash of 64 bits, different messages would share a digest now and then, and get other numbers when they
     # are sent again in another order. A hash skips NULLs, so it also takes whether there is a key and a value.
     content = (f.col("key").isNull(), f.col("key"), f.col("value").isNull(), f.col("value"))
@@ -86,7 +85,6 @@ def with_ids(messages: DataFrame, job: BrokerJob) -> DataFrame:
 
 def _counting_equals() -> Any:
     """Return a UDF that gives the number of earlier rows of the task with the same digest."""
-    import pyarrow as pa
     from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # missing in pyspark's stubs
 
     def counted(digests: Iterator[pa.Array]) -> Iterator[pa.Array]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.dataplane.task_errors import to_carried_error
 from ematix_flow.foundation.errors import BadValue, FlowError
+from ematix_flow.foundation.lazy_imports import pa, t
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import DataType
 
 _DEEPEST = 4
@@ -36,8 +36,6 @@ def message_class(descriptors: bytes, name: str) -> Any:
 
 def spark_type(descriptor: Any, above: tuple[str, ...] = ()) -> DataType | None:
     """Return the Spark type of a message; None for one without fields, or at too deep a recursion."""
-    from pyspark.sql import types as t
-
     name = descriptor.full_name
     if name == TIMESTAMP:
         return t.TimestampType()
@@ -53,8 +51,6 @@ def spark_type(descriptor: Any, above: tuple[str, ...] = ()) -> DataType | None:
 
 
 def _field_type(field: Any, above: tuple[str, ...]) -> DataType | None:
-    from pyspark.sql import types as t
-
     if _is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         kind = _one_type(value, above)
@@ -68,8 +64,6 @@ def _one_type(field: Any, above: tuple[str, ...]) -> DataType | None:
 
 
 def _scalar_type(field: Any) -> DataType:
-    from pyspark.sql import types as t
-
     kinds = {
         field.CPPTYPE_BOOL: t.BooleanType(), field.CPPTYPE_STRING: t.StringType(), field.CPPTYPE_ENUM: t.StringType(),
         field.CPPTYPE_INT32: t.IntegerType(), field.CPPTYPE_INT64: t.LongType(), field.CPPTYPE_UINT32: t.LongType(),
@@ -103,8 +97,6 @@ def payload_reader(descriptors: bytes, name: str, arrow_type: pa.DataType) -> Ca
 
 
 def _messages(messages: list[Any], descriptor: Any, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
     name = descriptor.full_name
     if name == TIMESTAMP:
         return pa.array([_micros(one) for one in messages], type=pa.int64()).cast(kind)
@@ -150,8 +142,6 @@ def _values(values: list[Any], field: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _scalars(values: list[Any], field: Any, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
     if field.enum_type is not None:
         names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
         values = [None if one is None else names.get(one, str(one)) for one in values]
@@ -163,15 +153,11 @@ def _scalars(values: list[Any], field: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _lists(lists: Sequence[Any], field: Any, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
     items = _values([item for one in lists if one is not None for item in one], field, kind.value_type)
     return pa.ListArray.from_arrays(_offsets(lists), items, type=kind)
 
 
 def _maps(maps: Sequence[Any], field: Any, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
     key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
     entries = [(name, one[name]) for one in maps if one is not None for name in one]
     keys = _scalars([name for name, _ in entries], key, kind.key_type)
@@ -180,8 +166,6 @@ def _maps(maps: Sequence[Any], field: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _offsets(groups: Sequence[Any]) -> pa.Array:
-    import pyarrow as pa
-
     begins: list[int | None] = []
     at = 0
     for group in groups:
@@ -194,8 +178,6 @@ def payload_writer(descriptors: bytes, name: str) -> Callable[[pa.Array], pa.Arr
     """Return a function that serializes rows as messages of this name; a NULL row stays NULL."""
 
     def write(column: pa.Array) -> pa.Array:
-        import pyarrow as pa
-
         message_type = message_class(descriptors, name)
         try:
             written = [None if row is None else _message_from_row(message_type(), row) for row in column.to_pylist()]

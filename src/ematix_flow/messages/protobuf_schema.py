@@ -13,7 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.foundation.errors import MissingDriver, PlanError
+from ematix_flow.foundation.drivers import require_driver
+from ematix_flow.foundation.errors import PlanError
+from ematix_flow.foundation.lazy_imports import t
 from ematix_flow.messages.registries.registry import GLUE_WIRE, RegisteredSchema
 
 if TYPE_CHECKING:
@@ -31,11 +33,7 @@ class NotCompiled(Exception):
 @lru_cache(maxsize=256)
 def compile_schema(schema: RegisteredSchema) -> bytes:
     """Return the text and all its imports as a serialized FileDescriptorSet; raise NotCompiled for an invalid text."""
-    if importlib.util.find_spec("grpc_tools") is None:
-        raise MissingDriver(
-            "Protobuf messages need grpcio-tools, which is not installed",
-            hint='pip install "ematix-flow-spark[protobuf]"',
-        )
+    require_driver("grpc_tools", needed_by="a Protobuf message", package="grpcio-tools", extra="protobuf")
     known = str(importlib.resources.files("grpc_tools") / "_proto")
     with tempfile.TemporaryDirectory(prefix="flow-proto-") as name:
         folder = Path(name)
@@ -147,8 +145,6 @@ def _reserved(former: Any) -> list[tuple[int, int]]:
 
 def _kind(kind: DataType, inner: str) -> tuple[str, str, StructType | None]:
     """Return a field's label and type, and the nested record that it needs."""
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.ArrayType) and not isinstance(kind.elementType, (t.ArrayType, t.MapType)):
         _, element, record = _kind(kind.elementType, inner)
         return "repeated ", element, record
@@ -176,8 +172,6 @@ def _kind(kind: DataType, inner: str) -> tuple[str, str, StructType | None]:
 
 
 def _has_moments(kind: DataType) -> bool:
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.StructType):
         return any(_has_moments(field.dataType) for field in kind.fields)
     if isinstance(kind, t.ArrayType):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.foundation.lazy_imports import f, t
+
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructType
@@ -22,8 +24,6 @@ _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
 
 def widen_type(known: DataType, other: DataType) -> DataType:
     """Return the narrowest type that holds the values of both; text where no other type does."""
-    from pyspark.sql import types as t
-
     if known == other or isinstance(other, t.NullType):
         return known
     if isinstance(known, t.NullType):
@@ -45,8 +45,6 @@ def widen_type(known: DataType, other: DataType) -> DataType:
 
 def widen_structs(known: StructType, other: StructType) -> StructType:
     """Return a struct with the fields of both, those of the first one first."""
-    from pyspark.sql import types as t
-
     fields = {field.name: field.dataType for field in known.fields}
     for field in other.fields:
         fields[field.name] = widen_type(fields[field.name], field.dataType) if field.name in fields else field.dataType
@@ -54,8 +52,6 @@ def widen_structs(known: StructType, other: StructType) -> StructType:
 
 
 def _number(known: DataType, other: DataType) -> DataType:
-    from pyspark.sql import types as t
-
     names = (known.typeName(), other.typeName())
     if all(name in _WHOLE for name in names):
         return max((known, other), key=lambda kind: _WHOLE.index(kind.typeName()))
@@ -68,8 +64,6 @@ def _number(known: DataType, other: DataType) -> DataType:
 
 
 def _digits(kind: DataType) -> tuple[int, int]:
-    from pyspark.sql import types as t
-
     return (kind.precision, kind.scale) if isinstance(kind, t.DecimalType) else (_DIGITS[kind.typeName()], 0)
 
 
@@ -82,8 +76,6 @@ def project_value(
     path: Path = (),
 ) -> Column:
     """Return a value of one type as a value of a wider one; a missing field gets its default, or NULL."""
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
 
     def inner(item: Column, kind: DataType, wanted: DataType, *step: str) -> Column:
         return project_value(item, kind, wanted, defaults=defaults, path=(*path, *step))
@@ -121,8 +113,6 @@ def same_shape(one: DataType, other: DataType) -> bool:
 
 def nullable_type(kind: DataType) -> DataType:
     """Return the type with everything nullable, and without metadata."""
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.StructType):
         return t.StructType([t.StructField(field.name, nullable_type(field.dataType)) for field in kind.fields])
     if isinstance(kind, t.ArrayType):

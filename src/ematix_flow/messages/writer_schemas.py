@@ -10,6 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.lazy_imports import f, t
 from ematix_flow.foundation.redact import mask
 from ematix_flow.messages import framing
 from ematix_flow.messages.decoding_state import (
@@ -85,9 +86,6 @@ class KnownWriter:
 
 def read_by_schema(frame: DataFrame, decoding: DecodingState, *, kind: str, codec: CodecMaker) -> DecodedMessages:
     """Decode each message by its own schema; `why` marks those whose schema is not known yet."""
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     value = f.col("value")
     if decoding.registry is None:
         _fetch_configured_schema(frame.sparkSession, decoding, kind=kind, codec=codec)
@@ -113,8 +111,6 @@ def read_by_schema(frame: DataFrame, decoding: DecodingState, *, kind: str, code
 
 def _kinds(decoding: DecodingState) -> Column:
     """Return a column with the types that each message's schema has for the columns of a row."""
-    from pyspark.sql import functions as f
-
     cases = [
         f.when(f.col(_PREFIX) == f.lit(prefix), f.lit(json.dumps(writer.codec.kinds())))
         for prefix, writer in decoding.learned.writers.items()
@@ -124,8 +120,6 @@ def _kinds(decoding: DecodingState) -> Column:
 
 def learn_schemas(unread: DataFrame, decoding: DecodingState, *, kind: str, codec: CodecMaker) -> bool:
     """Query the registry for schemas that were not known; return False when no unread message has a new prefix."""
-    from pyspark.sql import functions as f
-
     if decoding.registry is None:
         return False
     if len(decoding.learned.missing) >= MOST_MISSING:
@@ -139,8 +133,6 @@ def learn_schemas(unread: DataFrame, decoding: DecodingState, *, kind: str, code
 
 def _prefixes(frame: DataFrame, prefix: Column) -> list[bytes]:
     """Return the prefixes of messages, the most frequent first: an accidental prefix occurs in few messages."""
-    from pyspark.sql import functions as f
-
     counted = frame.select(prefix.alias("it")).where("it IS NOT NULL").groupBy("it").count()
     most = counted.orderBy(f.desc("count"), "it").limit(_MOST_PREFIXES).collect()
     return [bytes(one["it"]) for one in most]
@@ -171,8 +163,6 @@ def _fetch_schemas(
 
 
 def _writer(codec: PayloadCodec, meaning: framing.SchemaPrefix, order: int, spark: SparkSession) -> KnownWriter:
-    from pyspark.sql import types as t
-
     kind = nullable_type(codec.row_type(spark))
     if isinstance(kind, t.StructType):
         return KnownWriter(meaning, codec, kind, order, True, codec.defaults(spark))
@@ -206,8 +196,6 @@ def _widen(decoding: DecodingState) -> None:
 
 
 def _target(decoding: DecodingState) -> StructType:
-    from pyspark.sql import types as t
-
     if decoding.fields and decoding.registry is not None:
         return declared_columns(decoding.fields)
     return known_columns(decoding) or t.StructType([])
@@ -215,8 +203,6 @@ def _target(decoding: DecodingState) -> StructType:
 
 def _opened_columns(plan: DataFrame, decoding: DecodingState) -> DataFrame:
     """Add one column for each writer, with its decoded rows."""
-    from pyspark.sql import functions as f
-
     columns = {}
     for number, (prefix, writer) in enumerate(decoding.learned.writers.items()):
         body = framing.body_of(f.when(f.col(_PREFIX) == f.lit(prefix), f.col("value")), prefix, writer.meaning)
@@ -229,8 +215,6 @@ def _column(number: int) -> str:
 
 
 def _row(decoding: DecodingState, target: StructType) -> Column:
-    from pyspark.sql import functions as f
-
     rows = [
         project_value(row, writer.columns, target, defaults=_newest_defaults(decoding))
         for row, writer in _rows(decoding)
@@ -241,8 +225,6 @@ def _row(decoding: DecodingState, target: StructType) -> Column:
 
 def _rows(decoding: DecodingState) -> list[tuple[Column, KnownWriter]]:
     """Return the row of each writer; NULL for messages of another one, or where the bytes do not follow its schema."""
-    from pyspark.sql import functions as f
-
     row_cases = []
     for number, writer in enumerate(decoding.learned.writers.values()):
         row = writer.codec.row(f.col(_column(number)))
@@ -258,8 +240,6 @@ def _newest_defaults(decoding: DecodingState) -> Mapping[Path, Default]:
 
 
 def _error_reason(decoding: DecodingState, target: StructType) -> Column:
-    from pyspark.sql import functions as f
-
     prefix, state = f.col(_PREFIX), decoding.learned
     why = f.when(f.col("value").isNull(), TOMBSTONE)
     why = why.when(prefix.isNull(), "the message does not begin with the id of its schema")
@@ -281,8 +261,6 @@ def _error_reason(decoding: DecodingState, target: StructType) -> Column:
 
 def _loses_value(row: Column, columns: StructType, target: StructType) -> Column:
     """Return whether a declared column is NULL although the message has a value for it."""
-    from pyspark.sql import functions as f
-
     kept = f.col(_ROW)
     wanted = {one.name for one in target.fields}
     lost = [

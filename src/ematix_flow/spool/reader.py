@@ -12,10 +12,12 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from ematix_flow.dataplane.spark_tasks import stream_source
 from ematix_flow.dataplane.task_errors import CarriedError, to_carried_error
 from ematix_flow.foundation.errors import FlowError, RunFailed
 from ematix_flow.foundation.redact import mask
@@ -138,20 +140,8 @@ def distribute_segments(chosen: Sequence[Segment]) -> list[list[Segment]]:
 
 
 def data_source(name: str, settings: SpoolReaderSettings) -> type[DataSource]:
-    """Return a data source class for this spool: Spark takes classes, and options would show secrets in its plans."""
-
-    class SpoolDataSource(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return name
-
-        def schema(self) -> str:
-            return segments.DDL
-
-        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-            return SpoolReader(settings)
-
-    return SpoolDataSource
+    """Return the data source of one stream under this name."""
+    return stream_source(name, segments.DDL, partial(SpoolReader, settings))
 
 
 def _on_sigterm(work: Any) -> None:

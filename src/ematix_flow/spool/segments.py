@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.contract.stream import ENVELOPE
+from ematix_flow.foundation.lazy_imports import pa, pc
 from ematix_flow.spool.receiver import Delivery, identity
 from ematix_flow.storage.s3_path import S3Path
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _NAME = re.compile(r"(\d{12})-(\d{15})-(\d{7})\.arrow")
 DDL = ", ".join(f"`{name}` {kind}" for name, kind in ENVELOPE)
@@ -50,8 +48,6 @@ class Segment:
 
 def schema() -> pa.Schema:
     """Return the Arrow schema of the envelope columns."""
-    import pyarrow as pa
-
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     types = {
         "BINARY": pa.binary(),
@@ -67,8 +63,6 @@ def schema() -> pa.Schema:
 
 def encode_segment(segment: Segment, messages: Sequence[Delivery], topic: str) -> bytes:
     """Return the file content of a segment; the spool's positions fill the `offset` column."""
-    import pyarrow as pa
-
     columns: dict[str, list[Any]] = {
         "key": [message.key for message in messages],
         "value": [message.value for message in messages],
@@ -96,8 +90,6 @@ def _headers(message: Delivery) -> list[dict[str, Any]] | None:
 
 def read_segment(path: str | S3Path) -> Iterator[pa.RecordBatch]:
     """Yield the record batches of a file."""
-    import pyarrow as pa
-
     with pa.OSFile(path) if isinstance(path, str) else pa.BufferReader(path.read_bytes()) as source:
         reader = pa.ipc.open_file(source)
         for number in range(reader.num_record_batches):
@@ -115,7 +107,5 @@ def segment_identities(path: str | S3Path) -> list[str | None]:
 
 def oldest_message_time(path: str | S3Path) -> float | None:
     """Return when the first message of a file was sent, in seconds since the epoch; None without any timestamp."""
-    import pyarrow.compute as pc
-
     sent = [pc.min(batch.column(batch.schema.get_field_index("timestamp"))).as_py() for batch in read_segment(path)]
     return min((moment.timestamp() for moment in sent if moment is not None), default=None)

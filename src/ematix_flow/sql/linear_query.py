@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ematix_flow.foundation.lazy_imports import exp, sqlglot
+
 
 @dataclass(frozen=True)
 class LinearQuery:
@@ -28,13 +30,9 @@ def without_semicolon(query: str) -> str:
 
 def parse_linear(query: str, dialect: str) -> LinearQuery | None:
     """Return the parsed query, None when it is not linear or cannot be parsed."""
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-
     try:
         tree = sqlglot.parse_one(query, read=dialect)
-    except SqlglotError:
+    except sqlglot.errors.SqlglotError:
         return None
     if not isinstance(tree, exp.Select) or len(list(tree.find_all(exp.Select))) != 1:
         return None

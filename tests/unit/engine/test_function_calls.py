@@ -126,7 +126,7 @@ def test_a_select_is_taken_apart_into_its_clauses() -> None:
     assert tokens.slice(found.where) == "a IS DISTINCT FROM b"
     assert tokens.slice(found.group) == "a, 2"
     assert tokens.slice(found.rest) == "HAVING count(*) > 1 ORDER BY a LIMIT 3"
-    assert found.has_with
+    assert found.select > 0
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
@@ -14,6 +13,7 @@ from typing import Any
 from ematix_flow.backends.delta.delta_rs import (
     is_addressable,
     is_plain,
+    left_to_spark,
     open_table,
     parquet_footer,
     refuse_concurrent_commits,
@@ -21,7 +21,7 @@ from ematix_flow.backends.delta.delta_rs import (
 from ematix_flow.contract.lane import Carried
 from ematix_flow.dataplane.type_mapping import arrow_type
 from ematix_flow.foundation import fault
-from ematix_flow.foundation.redact import mask
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.storage.os_errors import translated_os_errors
 from ematix_flow.storage.paths import LakePath, require_local
 from ematix_flow.storage.s3_path import S3Path
@@ -54,16 +54,11 @@ def _plain_columns(table: LakePath) -> Mapping[str, Any] | None:
     """Return the columns of a table without partitions or special features; None where only Spark can write it."""
     if not is_addressable(table):
         return None
-    try:
+    with left_to_spark(table):
         delta_table = open_table(table)
-        if not is_plain(delta_table):
-            return None
-        return {field.name: field for field in delta_table.schema().fields}
-    except ImportError:
-        return None
-    except Exception as exc:  # a table with features that this library does not support is left to Spark
-        logging.getLogger(__name__).debug("%s is left to Spark: %s", table, mask(str(exc)))
-        return None
+        if is_plain(delta_table):
+            return {field.name: field for field in delta_table.schema().fields}
+    return None
 
 
 def add_files(
@@ -136,7 +131,6 @@ def remove_files_of_run(table: Path, run_id: str) -> None:
 
 
 def _delta_type(kind: Any) -> str:
-    import pyarrow as pa
     from deltalake import Schema
 
     return _type_text(Schema.from_arrow(pa.schema([pa.field("c", arrow_type(kind))])).fields[0].type)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.delta.source import DeltaSource
 from ematix_flow.backends.delta.table import DeltaTable, exclusive_write
 from ematix_flow.dataplane.spark_session import active_session, is_active_session_sail
+from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 from ematix_flow.families.lake.client import LakeClient
 from ematix_flow.families.lake.errors import translated_errors
 from ematix_flow.families.lake.source import parse_statement, replace_in_text, table_name_parts
 from ematix_flow.foundation.errors import SqlError, Unsupported
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.linear_query import without_semicolon
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 
 _AFFECTED = "num_affected_rows"
 
@@ -41,8 +40,6 @@ class DeltaClient(LakeClient):
         return int(rows[0][_AFFECTED]) if rows and _AFFECTED in frame.columns else 0
 
     def _with_paths(self, query: str) -> str:
-        from sqlglot import exp
-
         tree = parse_statement(query)
         if not isinstance(tree, (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Query)):
             raise SqlError("only INSERT, UPDATE, DELETE, MERGE and queries run here",
@@ -59,8 +56,6 @@ class DeltaClient(LakeClient):
 
 def _targets(tree: Any) -> set[int]:
     """Return the id of the table that an INSERT fills: it must not get an alias."""
-    from sqlglot import exp
-
     if not isinstance(tree, exp.Insert):
         return set()
     target = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.delta import sail_tables
 from ematix_flow.backends.delta.delta_rs import can_create
@@ -14,15 +14,13 @@ from ematix_flow.contract.shape import TargetShape
 from ematix_flow.dataplane.spark_session import active_session, exact_settings, is_active_session_sail
 from ematix_flow.dataplane.spark_types import type_of
 from ematix_flow.dataplane.type_mapping import spark_type
+from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import PLAIN_TYPES, Column, ColumnType, Numeric, String
 from ematix_flow.families.lake.errors import translated_errors
 from ematix_flow.foundation.errors import Unsupported
 from ematix_flow.sql.spark_text import quote, text_literal
 from ematix_flow.storage.paths import LakeRoot
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 
 _KEY = ", primary key"
 _DEFAULTS = "spark.databricks.delta.properties.defaults."

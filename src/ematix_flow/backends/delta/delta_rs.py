@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ematix_flow.foundation.errors import LeaseHeld
+from ematix_flow.foundation.lazy_imports import pq
+from ematix_flow.foundation.redact import mask
 from ematix_flow.storage.paths import LakePath
 from ematix_flow.storage.s3_path import S3Path
 
@@ -66,7 +69,6 @@ def _login(table: LakePath) -> dict[str, str] | None:
 def parquet_footer(file: LakePath) -> Any:
     """Return the metadata from the footer of a Parquet file."""
     import pyarrow.fs
-    import pyarrow.parquet as pq
 
     if not isinstance(file, S3Path):
         return pq.ParquetFile(file).metadata
@@ -90,3 +92,14 @@ def refuse_concurrent_commits(table: LakePath) -> Iterator[None]:
         raise LeaseHeld(
             f"another writer changed {table.name} meanwhile; nothing was loaded", hint="run it again"
         ) from exc
+
+
+@contextmanager
+def left_to_spark(table: LakePath) -> Iterator[None]:
+    """End the block without an error where the library is not installed or does not support the table."""
+    try:
+        yield
+    except ImportError:
+        return
+    except Exception as exc:
+        logging.getLogger(__name__).debug("%s is left to Spark: %s", table, mask(str(exc)))

@@ -24,6 +24,7 @@ from ematix_flow.families.lake.scd2_events import OBSERVATIONS, RUN, observation
 from ematix_flow.families.lake.table_change import StageFolder
 from ematix_flow.families.sql.observations import missing_steps
 from ematix_flow.families.sql.scd2_events import GONE, HASH
+from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.sql.spark_text import quote, text_literal
 from ematix_flow.storage.paths import require_local
 
@@ -70,8 +71,6 @@ class Observations:
         return active_session().createDataFrame([], spark_schema(pairs(observations_of(self.job.shape).columns)))
 
     def _complete(self, kept: DataFrame, existing: set[str]) -> DataFrame:
-        from pyspark.sql.functions import expr
-
         columns = observations_of(self.job.shape).columns
         missing = [column for column in columns if column.name not in existing]
         added = [f"CAST(NULL AS {spark_type(column.type)}) AS {quote(column.name)}" for column in missing]
@@ -79,7 +78,7 @@ class Observations:
         known = kept.where(f"{RUN} <> {text_literal(self.job.run_id)}").selectExpr(*named, *added)
         # The hash covers columns added later, so that an observation repeated with them counts as the same one.
         hashed = LakeJobSql(self.job).row_hash(self.job.shape.declared.column_names, alias="o")
-        return known.alias("o").withColumn(HASH, expr(f"CASE WHEN {GONE} THEN {HASH} ELSE {hashed} END"))
+        return known.alias("o").withColumn(HASH, f.expr(f"CASE WHEN {GONE} THEN {HASH} ELSE {hashed} END"))
 
     def remember(self, new: DataFrame, folder: StageFolder) -> None:
         """Append observations with Spark."""

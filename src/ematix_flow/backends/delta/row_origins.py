@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.backends.delta.table import DeltaTable
 from ematix_flow.contract.stream import StreamRead
 from ematix_flow.dataplane.spark_session import active_session
-from ematix_flow.messages.decode import SOURCE
+from ematix_flow.messages.decode import source_struct
 from ematix_flow.sql.spark_text import quote, text_literal
 from ematix_flow.storage.addresses import path_of_address
 
@@ -108,13 +108,4 @@ def _initial_file_times(table: DeltaTable) -> DataFrame:
 
 
 def _source(name: str, version: str, message_id: str, at: str) -> str:
-    parts = {
-        "topic": text_literal(name),
-        "partition": "CAST(NULL AS INT)",
-        "offset": version,
-        "key": "CAST(NULL AS BINARY)",
-        "headers": "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>)",
-        "message_id": message_id,
-        "timestamp": at,
-    }
-    return f"named_struct({', '.join(f'{part!r}, {value}' for part, value in parts.items())}) AS {SOURCE}"
+    return source_struct(topic=text_literal(name), offset=version, message_id=message_id, timestamp=at)

@@ -10,6 +10,7 @@ import json
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,16 @@ from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.table_change import ACTION
 from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import Unsupported
+from ematix_flow.foundation.lazy_imports import pa, t
 from ematix_flow.storage.os_errors import translated_os_errors
 from ematix_flow.storage.paths import LakeRoot, engine_uri, require_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_load_deltalake = partial(
+    require_driver, "deltalake", needed_by='a Delta table on engine="sail"', package="deltalake", extra="native"
+)
 _PLAIN = {"appendOnly", "invariants", "timestampNtz"}
 # Sail opens no Delta table below a path with other characters; delta-rs fails on some of them as well.
 _ADDRESS = re.compile(r"[A-Za-z0-9_./=+:,@()-]+")
@@ -38,7 +43,7 @@ _WITH_NAN = ("float", "double")
 
 def sail_limitation(connection: Any, load: LoadSpec | None) -> str | None:
     """Return why Sail cannot run a load, None where it can; raise MissingDriver where deltalake is not installed."""
-    library = _library()
+    library = _load_deltalake()
     if load is None:
         return None
     path = require_local(LakeRoot.of(connection).table(load.table.schema, load.table.name))
@@ -68,18 +73,12 @@ def location(path: Path) -> str:
 
 def open_table(path: Path) -> Any:
     """Return the table, opened by the library at its newest version."""
-    return _library().DeltaTable(str(path))
-
-
-def _library() -> Any:
-    return require_driver("deltalake", needed_by='a Delta table on engine="sail"', package="deltalake", extra="native")
+    return _load_deltalake().DeltaTable(str(path))
 
 
 def schema_of(path: Path) -> Any:
     """Return the columns as a PySpark schema with their comments, which Sail's own schema omits."""
-    from pyspark.sql.types import StructType
-
-    return StructType.fromJson(json.loads(open_table(path).schema().to_json()))
+    return t.StructType.fromJson(json.loads(open_table(path).schema().to_json()))
 
 
 def read(path: Path, columns: str) -> DataFrame:
@@ -287,7 +286,6 @@ def _properties(token: tuple[str, int] | None, note: str) -> Any:
 
 def _reader(table: Any, folder: Path, *, more: Sequence[str] = (), only: Sequence[str] = ()) -> Any:
     """Return the files of a folder as batches in the table's own types; table columns that they lack are NULL."""
-    import pyarrow as pa
     import pyarrow.dataset as ds
 
     fields = [field for field in pa.schema(table.schema().to_arrow()) if not only or field.name in only]

@@ -20,6 +20,7 @@ from ematix_flow.contract.write import Counts, Stage, WriteJob, WriteResult, Wri
 from ematix_flow.dataplane.spark_session import active_session, exact_settings, interpreted_settings
 from ematix_flow.dataplane.spark_tasks import watched
 from ematix_flow.dataplane.type_mapping import pairs, spark_schema
+from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 from ematix_flow.declare.strategy import Append, Changes, Deletes, Merge, Scd2, Truncate
 from ematix_flow.families.lake.append import append, complete_rows, truncate
 from ematix_flow.families.lake.arrow_stage import write_rows
@@ -40,7 +41,6 @@ from ematix_flow.storage.paths import LakePath, LakeRoot, engine_uri, require_lo
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 
 _ROWS = "rows"
 _WHOLE = "whole"  # marker file: the staged files contain every column of the table

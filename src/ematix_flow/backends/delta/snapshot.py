@@ -7,21 +7,19 @@ without special features in a few milliseconds, and the table's files are plain 
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from ematix_flow.backends.delta.delta_rs import is_addressable, is_plain, open_table
+from ematix_flow.backends.delta.delta_rs import is_addressable, is_plain, left_to_spark, open_table
 from ematix_flow.dataplane.spark_session import active_session, is_active_session_sail
-from ematix_flow.foundation.redact import mask
+from ematix_flow.foundation.lazy_imports import f, pa, t
 from ematix_flow.storage.paths import LakePath, engine_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 SMALL_BYTES = 4 * 1024 * 1024
 SMALL_ROWS = 100_000  # a limit on bytes is not enough: columns with one value compress to almost nothing
@@ -51,8 +49,6 @@ class DeltaSnapshot:
     @cached_property
     def adds(self) -> Any:
         """Return what the log records about each file, as an Arrow table."""
-        import pyarrow as pa
-
         return pa.table(self.opened.get_add_actions())
 
     @cached_property
@@ -74,11 +70,9 @@ class DeltaSnapshot:
         return None if None in counts else sum(counts)
 
     @property
-    def schema(self) -> StructType:
+    def schema(self) -> t.StructType:
         """Return the columns, with their comments."""
-        from pyspark.sql.types import StructType
-
-        return StructType.fromJson(json.loads(self.columns))
+        return t.StructType.fromJson(json.loads(self.columns))
 
     @property
     def is_small(self) -> bool:
@@ -96,12 +90,10 @@ class DeltaSnapshot:
 
     def read(self) -> DataFrame:
         """Return the rows as one partition, so that nothing has to be exchanged to compare them."""
-        from pyspark.sql.functions import lit
-
         columns = self.schema
         if not self.paths:
             nothing = active_session().sql("SELECT 1 AS n WHERE false")
-            nulls = (lit(None).cast(field.dataType).alias(field.name) for field in columns.fields)
+            nulls = (f.lit(None).cast(field.dataType).alias(field.name) for field in columns.fields)
             return nothing.select(*nulls).coalesce(1)
         return (
             active_session()
@@ -115,17 +107,13 @@ def snapshot_of(table: LakePath, *, with_files: bool = False) -> DeltaSnapshot |
     """Return the newest version of a table, `with_files` also with its file list; None where only Spark can read it."""
     if not isinstance(table, Path) or is_active_session_sail() or not is_addressable(table):
         return None
-    try:
+    with left_to_spark(table):
         delta_table = open_table(table)
-        if not is_plain(delta_table) or not _has_only_known_settings(delta_table.metadata().configuration):
-            return None
-        snapshot = DeltaSnapshot(table, delta_table)
-        return snapshot if snapshot.columns and (not with_files or snapshot.adds is not None) else None
-    except ImportError:
-        return None
-    except Exception as exc:  # a table that this library does not support is left to Spark
-        logging.getLogger(__name__).debug("%s is left to Spark: %s", table, mask(str(exc)))
-        return None
+        if is_plain(delta_table) and _has_only_known_settings(delta_table.metadata().configuration):
+            snapshot = DeltaSnapshot(table, delta_table)
+            # Both are read here, where an error leaves the table to Spark.
+            return snapshot if snapshot.columns and (not with_files or snapshot.adds is not None) else None
+    return None
 
 
 def _has_only_known_settings(properties: Any) -> bool:

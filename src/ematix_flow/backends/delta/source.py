@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from ematix_flow.backends.delta.log_statistics import files_in_log
 from ematix_flow.backends.delta.snapshot import snapshot_of
 from ematix_flow.backends.delta.table import DeltaTable
+from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 from ematix_flow.families.lake.source import LakeSource
 from ematix_flow.sql.joins.file_statistics import TableFiles
 from ematix_flow.storage.paths import LakePath, LakeRoot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 
 
 class DeltaSource(LakeSource):

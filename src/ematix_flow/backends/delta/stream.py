@@ -14,13 +14,13 @@ from ematix_flow.backends.delta.source import DeltaSource
 from ematix_flow.backends.delta.table import DeltaTable
 from ematix_flow.contract.stream import LostRows, Offsets, PartitionLag, StreamRead, StreamSource
 from ematix_flow.dataplane.spark_session import is_active_session_sail
+from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 from ematix_flow.families.lake.errors import translated_errors
 from ematix_flow.foundation.errors import ConfigError, PlanError, RunFailed, Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 
 CHANGES = "changes:"
 """Prefix of a query that reads the change feed of a table: `changes:analytics.orders`."""

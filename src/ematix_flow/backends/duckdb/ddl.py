@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ematix_flow.backends.duckdb.dialect import DuckdbDialect
 from ematix_flow.backends.duckdb.session import catalog_name, connect_source, connect_target, database_path
 from ematix_flow.contract.ddl import ChangeType, ColumnState, DropNotNull, TableState
 from ematix_flow.contract.shape import TargetShape
+from ematix_flow.declare.connections import DuckDBConnection
 from ematix_flow.declare.types import Column
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.table_rebuild import RebuildingDdl, TableLayout
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import DuckDBConnection
 
 
 class DuckdbDdl(RebuildingDdl):

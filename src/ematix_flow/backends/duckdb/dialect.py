@@ -5,24 +5,8 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta, timezone
 
-from ematix_flow.declare.types import (
-    JSON,
-    UUID,
-    BigInt,
-    Boolean,
-    Bytes,
-    Column,
-    ColumnType,
-    Date,
-    Double,
-    Float,
-    Integer,
-    Numeric,
-    SmallInt,
-    Text,
-    Timestamp,
-    TimestampTZ,
-)
+from ematix_flow.dataplane.type_mapping import types_by_native
+from ematix_flow.declare.types import Column, ColumnType, Numeric
 from ematix_flow.families.sql.dialect import SqlDialect
 
 # DuckDB stores no length of a text and has one JSON type, so neither is written into the DDL.
@@ -31,11 +15,7 @@ _TYPES = {
     "boolean": "BOOLEAN", "text": "VARCHAR", "string": "VARCHAR", "date": "DATE", "timestamp": "TIMESTAMP",
     "timestamp_tz": "TIMESTAMP WITH TIME ZONE", "json": "JSON", "jsonb": "JSON", "uuid": "UUID", "bytes": "BLOB",
 }  # fmt: skip
-_NATIVE: dict[str, ColumnType] = {
-    "SMALLINT": SmallInt(), "INTEGER": Integer(), "BIGINT": BigInt(), "FLOAT": Float(), "DOUBLE": Double(),
-    "BOOLEAN": Boolean(), "VARCHAR": Text(), "DATE": Date(), "TIMESTAMP": Timestamp(),
-    "TIMESTAMP WITH TIME ZONE": TimestampTZ(), "JSON": JSON(), "UUID": UUID(), "BLOB": Bytes(),
-}  # fmt: skip
+_NATIVE = types_by_native(_TYPES)
 _DECIMAL = re.compile(r"^DECIMAL\((\d+),\s*(\d+)\)$")
 
 

@@ -7,16 +7,20 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.duckdb.errors import translate
 from ematix_flow.dataplane.parquet_stage import scratch_dir
-from ematix_flow.families.sql.in_memory import file_of_memory_database, is_in_memory
+from ematix_flow.declare.connections import DuckDBConnection
+from ematix_flow.families.sql.file_database import (
+    file_of_memory_database,
+    is_in_memory,
+    make_folder_of,
+    require_database,
+)
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, FlowError, Unreachable
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import DuckDBConnection
+from ematix_flow.foundation.drivers import require_driver
+from ematix_flow.foundation.errors import FlowError, Unreachable
 
 LOCK_SECONDS = 8.0
 MEMORY_LIMIT = "1GB"
@@ -61,25 +65,14 @@ def connect(connection: DuckDBConnection) -> DuckdbSession:
 def connect_source(connection: DuckDBConnection) -> DuckdbSession:
     """Return a read-only session with bounded memory; raise ConnectionFailed where the database does not exist."""
     path = database_path(connection)
-    if not path.exists() and is_in_memory(connection.resolved().path):
-        with connect_target(connection) as session:  # a database in memory exists from the start, and is empty
-            session.execute("SELECT 1")
-    if not path.exists():
-        raise ConnectionFailed(
-            f"there is no DuckDB database at {path}", hint=f"check path= of connection {connection.name!r}"
-        )
+    require_database(connection, path, connect_target, title="DuckDB")
     return _bounded(_session(str(path), read_only=True))
 
 
 def connect_target(connection: DuckDBConnection) -> DuckdbSession:
     """Return a session that writes, with bounded memory; a missing file or folder is created."""
     path = database_path(connection)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as exc:
-        raise ConnectionFailed(
-            f"the folder of {path} cannot be made: {exc.strerror}", hint="check path= and its rights"
-        ) from exc
+    make_folder_of(path)
     return _bounded(_session(str(path)))
 
 
@@ -118,10 +111,7 @@ def _bounded(session: DuckdbSession) -> DuckdbSession:
 
 def _open(path: str, read_only: bool) -> Any:
     """Open the file, waiting up to `LOCK_SECONDS` for another process to close it."""
-    try:
-        import duckdb
-    except ImportError as exc:
-        raise ConfigError("DuckDB needs duckdb", hint='pip install "ematix-flow-spark[duckdb]"') from exc
+    duckdb = require_driver("duckdb", needed_by="DuckDB", package="duckdb", extra="duckdb")
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:

@@ -3,54 +3,39 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 from typing import TYPE_CHECKING
 
 from ematix_flow.backends.duckdb.ddl import DuckdbDdl
 from ematix_flow.backends.duckdb.dialect import DuckdbDialect
 from ematix_flow.backends.duckdb.session import catalog_name, connect_target, database_path
 from ematix_flow.contract.backend import QueryStage
-from ematix_flow.contract.lane import ArrowStage, TaskInput
+from ematix_flow.contract.lane import TaskInput
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.dataplane import parquet_stage
+from ematix_flow.declare.connections import DuckDBConnection
 from ematix_flow.declare.types import Column
+from ematix_flow.families.sql.file_database import FileDatabaseSink
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.families.sql.sink import SqlSink
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
-    from ematix_flow.declare.connections import DuckDBConnection
 
 _VIEW = "flow_stage"
 
 
-class DuckdbSink(SqlSink, ArrowStage, QueryStage):
+class DuckdbSink(FileDatabaseSink, QueryStage):
     """A sink whose stages are Parquet files that DuckDB reads in place."""
 
     def __init__(self, connection: DuckDBConnection) -> None:
-        path = database_path(connection)
-        self._connection = connection
-        self._owner = f"duckdb-{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
-        self.dialect = DuckdbDialect(catalog_name(path))
+        super().__init__(connection, database_path(connection), kind="duckdb")
+        self.dialect = DuckdbDialect(catalog_name(self._path))
 
     def connect(self) -> SqlSession:
         return connect_target(self._connection)
 
-    def has_database(self) -> bool:
-        """Return whether the database file exists."""
-        return database_path(self._connection).exists()
-
     def ddl(self) -> DuckdbDdl:
         return DuckdbDdl(self._connection)
-
-    def arrow_obstacle(self, job: WriteJob) -> str | None:
-        """Return None: every load can use Arrow batches."""
-        return None
-
-    def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
-        """Stage the rows of a Spark frame."""
-        return self.stage_arrow(job, frame)
 
     def stage_arrow(self, job: WriteJob, tasks: TaskInput) -> Stage:
         """Let every task write a Parquet file; the stage is a query on these files, and the database is not opened."""

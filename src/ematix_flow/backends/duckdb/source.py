@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.duckdb.dialect import DuckdbDialect
 from ematix_flow.backends.duckdb.session import connect_source, database_path
-from ematix_flow.contract.lane import ArrowParts, ArrowSource, Carried
+from ematix_flow.contract.lane import ArrowParts
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.dataplane.parquet_parts import parquet_files, parquet_parts
 from ematix_flow.dataplane.parquet_stage import scratch_dir
 from ematix_flow.dataplane.type_mapping import spark_schema
+from ematix_flow.declare.connections import DuckDBConnection
 from ematix_flow.declare.types import BigInt, Column, ColumnType, Integer, Numeric, SmallInt, Text, Timestamp
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed
+from ematix_flow.families.sql.source import SqlSource, repeated_columns
+from ematix_flow.foundation.errors import FlowError, RunFailed
 from ematix_flow.sql.linear_query import without_semicolon
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.declare.connections import DuckDBConnection
 
 _DIALECT = DuckdbDialect()
 _NEAREST: dict[str, ColumnType] = {
@@ -39,11 +40,13 @@ _BOUNDS = {
 }
 
 
-class DuckdbSource(ArrowSource):
+class DuckdbSource(SqlSource):
     """A reader of queries on one DuckDB connection."""
 
+    dialect = _DIALECT
+
     def __init__(self, connection: DuckDBConnection) -> None:
-        self._connection = connection
+        super().__init__(connection)
         database_path(connection)
 
     def plan(self, query: str, *, parallelism: int) -> ReadPlan:
@@ -54,21 +57,11 @@ class DuckdbSource(ArrowSource):
             estimate = _estimate(session, query)
         return ReadPlan(query, columns, 1, "DuckDB writes the result as Parquet, which Spark splits", estimate, True)
 
-    def since(self, query: str, column: SourceColumn, value: str) -> str | None:
-        """Return the query restricted to rows from a watermark on."""
-        if column.type is None:
-            return None
-        return _DIALECT.since(without_semicolon(query), column.name, _DIALECT.watermark_literal(value, column.type))
-
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
         """Return the result as a frame over the Parquet files that DuckDB wrote."""
         carried = [(f"c{index}", column.type or Text()) for index, column in enumerate(plan.columns)]
         reader = spark.read.schema(spark_schema(carried)).option("datetimeRebaseMode", "CORRECTED")
         return reader.parquet(str(self._copied(plan, open_until))).toDF(*(column.name for column in plan.columns))
-
-    def arrow_columns(self, plan: ReadPlan) -> Carried:
-        """Return the columns in the types of the Arrow transport."""
-        return tuple((column.name, column.type or Text()) for column in plan.columns)
 
     def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
         """Return the Parquet files that DuckDB wrote, distributed over the tasks."""
@@ -95,9 +88,7 @@ def _describe(session: SqlSession, query: str) -> tuple[SourceColumn, ...]:
     names = [name.lower() for name, _ in described]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise PlanError(
-            f"the query gives more than one column called {', '.join(twice)}", hint="name them apart with AS"
-        )
+        raise repeated_columns(twice)
     return tuple(SourceColumn(name, native, _type_of(native)) for name, native in described)
 
 

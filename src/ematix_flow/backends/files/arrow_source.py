@@ -15,6 +15,7 @@ from ematix_flow.dataplane.parquet_parts import ParquetFiles, parquet_files, par
 from ematix_flow.dataplane.type_mapping import arrow_type, column_type, spark_type
 from ematix_flow.declare.types import Text
 from ematix_flow.families.lake.source import table_name_parts
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.linear_query import parse_linear
 from ematix_flow.storage.paths import LakePath, require_local
 
@@ -78,8 +79,6 @@ def plain_read(plan: ReadPlan, locate: Locate, layout_of: LayoutOf) -> PlainRead
 
 
 def _plain(query: str, locate: Locate, layout_of: LayoutOf) -> _PlainQuery | str:
-    from sqlglot import exp
-
     parsed = parse_linear(query, "spark")
     chosen = _selected_columns(parsed.tree) if parsed else None
     if parsed is None or chosen is None:
@@ -103,8 +102,6 @@ def selected_columns_tree(query: str) -> Any | None:
 
 def _selected_columns(tree: Any) -> list[str] | None:
     """Return the names of the columns a query selects, an empty list for all, None where it does more."""
-    from sqlglot import exp
-
     if tree.args.get("where"):
         return None
     if [type(item) for item in tree.expressions] == [exp.Star]:

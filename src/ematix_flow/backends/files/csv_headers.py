@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,7 @@ def _first_line(file: str, comment: str) -> str:
     spark: Any = active_session()
     jvm, settings = spark._jvm, spark._jsparkSession.sessionState().newHadoopConf()
     path = jvm.org.apache.hadoop.fs.Path(file)
-    stream = path.getFileSystem(settings).open(path)
-    try:
+    with closing(path.getFileSystem(settings).open(path)) as stream:
         codec = jvm.org.apache.hadoop.io.compress.CompressionCodecFactory(settings).getCodec(path)
         plain = codec.createInputStream(stream) if codec is not None else stream
         lines = jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(plain, "UTF-8"))
@@ -67,5 +67,3 @@ def _first_line(file: str, comment: str) -> str:
             if line.strip() and not (comment and line.startswith(comment)):
                 return str(line)
         return ""
-    finally:
-        stream.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ematix_flow.backends.files.layout import BATCH, FileLayout, FileLayouts
 from ematix_flow.contract.ddl import (
@@ -19,13 +18,11 @@ from ematix_flow.contract.ddl import (
     is_lossless,
 )
 from ematix_flow.contract.shape import TargetShape
+from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 from ematix_flow.declare.types import Column, ColumnType
 from ematix_flow.foundation.errors import DriftError, PlanError
 from ematix_flow.storage.os_errors import translated_os_errors
 from ematix_flow.storage.paths import LakePath, LakeRoot
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 
 _BY_TEXT = ("csv", "json_lines")
 _TEXTS = ("string", "text")

@@ -12,6 +12,7 @@ from typing import Any
 from ematix_flow.backends.files.layout import BATCH
 from ematix_flow.backends.files.published_batches import batches_of
 from ematix_flow.declare.connections.lakes import format_from_path
+from ematix_flow.foundation.lazy_imports import pq
 from ematix_flow.storage.os_errors import translated_os_errors
 from ematix_flow.storage.paths import LakePath, require_local
 from ematix_flow.storage.s3_path import S3Path
@@ -171,8 +172,6 @@ def _tail(path: Path, most: int) -> bytes:
 
 
 def _rows_of_parquet(path: Path) -> int:
-    import pyarrow.parquet as pq
-
     return int(pq.read_metadata(path).num_rows)
 
 

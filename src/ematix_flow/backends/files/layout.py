@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ematix_flow.dataplane.spark_types import from_spec
-from ematix_flow.declare.types import Column
+from ematix_flow.declare.types import Column, type_from_spec
 from ematix_flow.foundation.errors import RunFailed
 from ematix_flow.storage.paths import LakePath, LakeRoot, read_text_if_exists, write_atomically
 
@@ -86,7 +85,7 @@ class FileLayouts:
 
 
 def _column(spec: Mapping[str, Any]) -> Column:
-    kind = from_spec(spec["type"])
+    kind = type_from_spec(spec["type"])
     if kind is None:
         raise RunFailed(f"column {spec['name']} has a type this version does not know: {spec['type']}",
                         hint="a newer version of ematix-flow wrote this table; install it")  # fmt: skip

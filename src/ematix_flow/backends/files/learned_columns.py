@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ematix_flow.foundation.lazy_imports import t
 from ematix_flow.messages.decoding_state import declared_columns
 from ematix_flow.messages.type_widening import nullable_type, widen_structs
 from ematix_flow.storage.paths import LakePath, read_text_if_exists, write_atomically
@@ -29,8 +30,6 @@ class LearnedColumns:
 
     def load(self) -> StructType | None:
         """Return the columns, None before the first file."""
-        from pyspark.sql import types as t
-
         if self.fields:
             return declared_columns(self.fields)
         kept = read_text_if_exists(self.path)
@@ -38,8 +37,6 @@ class LearnedColumns:
 
     def widened(self, schema: StructType) -> StructType:
         """Return the columns with those of other files added, and store them; different types are widened to one."""
-        from pyspark.sql import types as t
-
         known = self.load() or t.StructType([])
         if self.are_declared:
             return known

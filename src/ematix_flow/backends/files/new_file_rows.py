@@ -14,6 +14,7 @@ from ematix_flow.backends.files.inference import kinds_of, read_value, wrong_val
 from ematix_flow.backends.files.learned_columns import LearnedColumns
 from ematix_flow.backends.files.row_origins import envelope_of, source_of
 from ematix_flow.dataplane.spark_session import active_session
+from ematix_flow.foundation.lazy_imports import f, t
 from ematix_flow.messages.decode import ERROR, RAW, SOURCE
 from ematix_flow.messages.type_widening import project_value
 from ematix_flow.sql.spark_text import quote, text_literal
@@ -118,8 +119,6 @@ class NewFiles:
 
     def _typed(self, frames: Sequence[DataFrame], known: LearnedColumns) -> StructType:
         """Return the known columns with the new ones added; only frames with new columns are read for inference."""
-        from pyspark.sql import types as t
-
         before = known.load() or t.StructType([])
         known_names = {name.lower() for name in (*before.fieldNames(), *_OWN)}
         newer = [frame for frame in frames if any(name.lower() not in known_names for name in frame.columns)]
@@ -190,15 +189,11 @@ def no_rows(known: LearnedColumns) -> DataFrame:
 
 def no_columns() -> StructType:
     """Return a schema without columns."""
-    from pyspark.sql import types as t
-
     return t.StructType([])
 
 
 def _in_columns(frame: DataFrame, wide: StructType, file_format: str, *, strictly: bool) -> DataFrame:
     """Return the rows in all columns; with `strictly`, a value that does not fit its type fails the batch."""
-    from pyspark.sql import functions as f
-
     kinds = {field.name.lower(): field.dataType for field in frame.schema.fields}
 
     def one(name: str, kind: DataType) -> Any:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from ematix_flow.backends.files.folder_listing import NewFile, WatchedFolder
+from ematix_flow.dataplane.spark_tasks import stream_source
 from ematix_flow.dataplane.task_errors import to_carried_error
 from ematix_flow.foundation.errors import FlowError, RunFailed
 from ematix_flow.storage.paths import LakePath, read_text_if_exists, remove, write_atomically
@@ -224,20 +226,8 @@ class NewFilesReader(DataSourceStreamReader):
 
 
 def data_source(name: str, watched: NewFileSettings) -> type[DataSource]:
-    """Return a class for this one folder: Spark registers classes, and options would show secrets in its plans."""
-
-    class ArrivalsDataSource(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return name
-
-        def schema(self) -> str:
-            return SCHEMA
-
-        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-            return NewFilesReader(watched)
-
-    return ArrivalsDataSource
+    """Return the data source of one stream under this name."""
+    return stream_source(name, SCHEMA, partial(NewFilesReader, watched))
 
 
 def _translate(exc: Exception) -> FlowError:

@@ -13,6 +13,7 @@ from ematix_flow.backends.files.commit_markers import CommitMarkers
 from ematix_flow.backends.files.layout import BATCH, FileLayout, read_layout, write_layout
 from ematix_flow.dataplane.spark_session import active_session
 from ematix_flow.dataplane.type_mapping import pairs, spark_schema
+from ematix_flow.foundation.lazy_imports import pq
 from ematix_flow.storage.object_store import in_parallel
 from ematix_flow.storage.os_errors import translated_os_errors
 from ematix_flow.storage.paths import LakePath
@@ -48,8 +49,6 @@ def rows_in_footers(layout: FileLayout, table: LakePath) -> int | None:
     """Return the number of rows from Parquet footers, None for other formats and in buckets."""
     if layout.format != "parquet" or not isinstance(table, Path):
         return None
-    import pyarrow.parquet as pq
-
     with translated_os_errors(table):
         return sum(
             int(pq.read_metadata(file).num_rows)

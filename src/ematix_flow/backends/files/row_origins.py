@@ -6,7 +6,7 @@ formats the position orders the rows but is not a line number.
 
 from __future__ import annotations
 
-from ematix_flow.messages.decode import SOURCE
+from ematix_flow.messages.decode import source_struct
 
 _PATH, _TIME = "_metadata.file_path", "_metadata.file_modification_time"
 # A task reads blocks of at least 1 MiB one after the other, and counts its rows in 33 bits.
@@ -22,16 +22,8 @@ def message_id(file_format: str) -> str:
 
 def source_of(file_format: str) -> str:
     """Return SQL of the column `_source` for rows that are read from files."""
-    parts = {
-        "topic": _PATH,
-        "partition": "CAST(NULL AS INT)",
-        "offset": "CAST(NULL AS BIGINT)",
-        "key": "CAST(NULL AS BINARY)",
-        "headers": f"CAST(NULL AS {_HEADERS})",
-        "message_id": message_id(file_format),
-        "timestamp": _TIME,
-    }
-    return f"named_struct({', '.join(f'{name!r}, {value}' for name, value in parts.items())}) AS {SOURCE}"
+    offset = "CAST(NULL AS BIGINT)"
+    return source_struct(topic=_PATH, offset=offset, message_id=message_id(file_format), timestamp=_TIME)
 
 
 def envelope_of(file_format: str, value: str, headers: str | None) -> list[str]:

@@ -24,6 +24,7 @@ from ematix_flow.contract.write import Counts, Stage, WriteJob, WriteSession
 from ematix_flow.dataplane.spark_session import active_session, exact_settings
 from ematix_flow.dataplane.spark_tasks import watched
 from ematix_flow.dataplane.type_mapping import pairs, spark_schema
+from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 from ematix_flow.declare.strategy import Truncate
 from ematix_flow.families.lake.append import append, truncate
 from ematix_flow.families.lake.arrow_stage import write_rows
@@ -53,7 +54,6 @@ from ematix_flow.storage.s3_path import S3Path
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 
 _NOTE = "_load"  # readers skip names that start with an underscore
 _REPLACES = "replaces"

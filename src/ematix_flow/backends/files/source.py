@@ -22,11 +22,13 @@ from ematix_flow.backends.files.published_batches import read_table
 from ematix_flow.contract.backend import DeclaredColumns
 from ematix_flow.contract.lane import ArrowParts, ArrowSource, Carried
 from ematix_flow.contract.read import ReadPlan
+from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 from ematix_flow.declare.connections.lakes import format_from_path
 from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.client import LakeClient
 from ematix_flow.families.lake.source import LakeSource, table_name_parts
 from ematix_flow.foundation.errors import RunFailed
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.joins.file_statistics import TableFiles
 from ematix_flow.sql.linear_query import without_semicolon
 from ematix_flow.sql.spark_text import quote
@@ -36,8 +38,6 @@ from ematix_flow.storage.s3_path import S3Path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 
     FilesConnection = ObjectStoreLocalConnection | ObjectStoreS3Connection
 
@@ -74,8 +74,6 @@ class FilesSource(LakeSource, ArrowSource, DeclaredColumns):
 
     def _selected_from(self, query: str) -> LakePath | None:
         """Return the external file whose columns a query selects unchanged, None where it does more."""
-        from sqlglot import exp
-
         tree = selected_columns_tree(query)
         path = self.locate(table_name_parts(tree.find(exp.Table))) if tree is not None else None
         return path if path is not None and self._layout(path) is None else None

@@ -26,6 +26,7 @@ from ematix_flow.backends.files.row_origins import source_of
 from ematix_flow.contract.stream import ENVELOPE, Offsets, PartitionLag, StreamRead, StreamSource
 from ematix_flow.dataplane.spark_session import active_session, exact_settings
 from ematix_flow.dataplane.type_mapping import pairs, spark_schema
+from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 from ematix_flow.families.lake.errors import translated_errors
 from ematix_flow.foundation.errors import ConfigError, MissingTable, PlanError, RunFailed
 from ematix_flow.messages.decode import SOURCE
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 
 _ARRIVALS = "arrivals"
 _SCHEMA = "files_schema.json"

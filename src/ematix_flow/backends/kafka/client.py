@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from ematix_flow.backends.kafka.errors import missing_topic, translate
 from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.topics import TopicSelection
 from ematix_flow.contract.stream import Offsets
+from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import FlowError, MissingTable
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import KafkaConnection
+from ematix_flow.foundation.lazy_imports import LazyModule
 
 PATIENCE_SECONDS = 10.0
 _ATTEMPT_SECONDS = 1.0
 _TIMESTAMP_SECONDS = 3.0
 _REFUSALS = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM")
 
+_PACKAGE = {"needed_by": "Kafka", "package": "confluent-kafka", "extra": "kafka"}
+confluent_kafka = LazyModule("confluent_kafka", **_PACKAGE)
+load_confluent_kafka = partial(require_driver, "confluent_kafka", **_PACKAGE)
+
 Part = tuple[str, int]
 """A topic and the number of one of its partitions."""
-
-
-def load_confluent_kafka() -> Any:
-    """Return confluent-kafka, an optional dependency; raise MissingDriver without it."""
-    return require_driver("confluent_kafka", needed_by="Kafka", package="confluent-kafka", extra="kafka")
 
 
 def group_of(connection: KafkaConnection, stream: str) -> str:
@@ -118,8 +117,7 @@ class KafkaClient:
 
     def committed_with_metadata(self, parts: Iterable[Part]) -> dict[Part, tuple[int, str]]:
         """Return committed offsets with their metadata, only for partitions that have one."""
-        kafka = load_confluent_kafka()
-        partitions = [kafka.TopicPartition(topic, number) for topic, number in parts]
+        partitions = [confluent_kafka.TopicPartition(topic, number) for topic, number in parts]
         if not partitions:
             return {}
         committed = self._request(lambda: self._group_consumer().committed(partitions, timeout=PATIENCE_SECONDS))
@@ -134,32 +132,31 @@ class KafkaClient:
 
     def commit(self, offsets: Mapping[Part, int]) -> None:
         """Commit offsets for the consumer group, without a subscription."""
-        kafka = load_confluent_kafka()
         if not offsets:
             return
-        partitions = [kafka.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()]
+        partitions = [confluent_kafka.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()]
         done = self._request(lambda: self._group_consumer().commit(offsets=partitions, asynchronous=False))
         failed = next((item.error for item in done or () if item.error is not None), None)
         if failed is not None:
-            raise translate(kafka.KafkaException(failed), at=self.label)
+            raise translate(confluent_kafka.KafkaException(failed), at=self.label)
 
     def drop_before(self, offsets: Mapping[Part, int]) -> None:
         """Delete the messages before these offsets."""
-        kafka = load_confluent_kafka()
         if offsets:
-            partitions = [kafka.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()]
+            partitions = [confluent_kafka.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()]
             for done in self._request(lambda: self._admin_client().delete_records(partitions)).values():
                 self._request(done.result)
 
     def timestamps(self, offsets: Mapping[Part, int]) -> dict[Part, int]:
         """Return when the messages at these offsets were written, in milliseconds; slow partitions are left out."""
-        kafka = load_confluent_kafka()
         if not offsets:
             return {}
         consumer, timestamps = self._group_consumer(), dict[Part, int]()
         deadline = time.monotonic() + _TIMESTAMP_SECONDS
         try:
-            consumer.assign([kafka.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()])
+            consumer.assign(
+                [confluent_kafka.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()]
+            )
             while len(timestamps) < len(offsets) and time.monotonic() < deadline:
                 message = consumer.poll(0.2)
                 if message is None or message.error() is not None:
@@ -167,8 +164,8 @@ class KafkaClient:
                 part = (message.topic(), message.partition())
                 if part not in timestamps:
                     timestamps[part] = message.timestamp()[1]
-                    consumer.pause([kafka.TopicPartition(*part)])
-        except kafka.KafkaException as exc:
+                    consumer.pause([confluent_kafka.TopicPartition(*part)])
+        except confluent_kafka.KafkaException as exc:
             raise translate(exc, at=self.label) from exc
         finally:
             consumer.unassign()
@@ -176,14 +173,13 @@ class KafkaClient:
 
     def max_message_bytes(self, topic: str) -> int | None:
         """Return `max.message.bytes` of a topic; None when this login may not query it."""
-        kafka = load_confluent_kafka()
         from confluent_kafka import admin
 
         resources = [admin.ConfigResource("topic", topic)]  # type: ignore[attr-defined]  # missing from its stubs
         try:
             (future,) = self._admin_client().describe_configs(resources, request_timeout=PATIENCE_SECONDS).values()
             return int(future.result()["max.message.bytes"].value)
-        except (kafka.KafkaException, KeyError):
+        except (confluent_kafka.KafkaException, KeyError):
             return None
 
     def close(self) -> None:
@@ -194,12 +190,12 @@ class KafkaClient:
 
     def _metadata(self) -> Any:
         """Return the cluster's metadata; raise a refused login at once, any other error after PATIENCE_SECONDS."""
-        kafka, admin = load_confluent_kafka(), self._admin_client()
+        admin = self._admin_client()
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 return admin.list_topics(timeout=_ATTEMPT_SECONDS)
-            except kafka.KafkaException as exc:
+            except confluent_kafka.KafkaException as exc:
                 admin.poll(0)  # runs the pending error callbacks
                 if self._errors.refusal is not None or time.monotonic() > deadline:
                     raise self._translated(exc) from exc
@@ -215,7 +211,6 @@ class KafkaClient:
     def _group_consumer(self) -> Any:
         """Return a consumer that never subscribes, so that it takes no partition from other consumers."""
         if self._consumer is None:
-            kafka = load_confluent_kafka()
             own = {
                 "group.id": self._group,
                 "enable.auto.commit": False,
@@ -224,22 +219,24 @@ class KafkaClient:
                 "queued.min.messages": 1,
                 "fetch.message.max.bytes": 1024,
             }
-            self._consumer = self._request(lambda: kafka.Consumer({**self._settings(), **own}))
+            self._consumer = self._request(lambda: confluent_kafka.Consumer({**self._settings(), **own}))
         return self._consumer
 
     def _settings(self) -> dict[str, Any]:
         return {**self._access.for_librdkafka(), "error_cb": self._errors}
 
     def _listed(self, parts: Iterable[Part], chosen: Any) -> dict[Part, int]:
-        kafka, wanted = load_confluent_kafka(), list(parts)
+        wanted = list(parts)
         if not wanted:
             return {}
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-        requests = {kafka.TopicPartition(topic, number): chosen(OffsetSpec) for topic, number in wanted}
+        requests = {confluent_kafka.TopicPartition(topic, number): chosen(OffsetSpec) for topic, number in wanted}
         futures = self._request(
             lambda: self._admin_client().list_offsets(
-                requests, isolation_level=kafka.IsolationLevel.READ_COMMITTED, request_timeout=PATIENCE_SECONDS
+                requests,
+                isolation_level=confluent_kafka.IsolationLevel.READ_COMMITTED,
+                request_timeout=PATIENCE_SECONDS,
             )
         )
         return {
@@ -247,22 +244,19 @@ class KafkaClient:
         }
 
     def _times(self, parts: list[Part], milliseconds: int) -> dict[Part, int]:
-        kafka = load_confluent_kafka()
         if not parts:
             return {}
-        partitions = [kafka.TopicPartition(topic, number, milliseconds) for topic, number in parts]
+        partitions = [confluent_kafka.TopicPartition(topic, number, milliseconds) for topic, number in parts]
         offsets = self._request(lambda: self._group_consumer().offsets_for_times(partitions, timeout=PATIENCE_SECONDS))
         return {(item.topic, item.partition): item.offset for item in offsets}
 
     def _request(self, ask: Any) -> Any:
         """Return the result of a client call, with its errors translated to FlowErrors."""
-        kafka = load_confluent_kafka()
         try:
             return ask()
-        except kafka.KafkaException as exc:
+        except confluent_kafka.KafkaException as exc:
             raise self._translated(exc) from exc
 
     def _translated(self, exc: Exception) -> FlowError:
-        kafka = load_confluent_kafka()
         refusal = self._errors.refusal
-        return translate(exc if refusal is None else kafka.KafkaException(refusal), at=self.label)
+        return translate(exc if refusal is None else confluent_kafka.KafkaException(refusal), at=self.label)

@@ -6,17 +6,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ematix_flow.backends.kafka.client import KafkaClient, Part, load_confluent_kafka
+from ematix_flow.backends.kafka.client import KafkaClient, Part, confluent_kafka
 from ematix_flow.backends.kafka.errors import translate
 from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.topics import TopicSelection
 from ematix_flow.contract.stream import LetterTopic, TopicLetter
+from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.errors import PlanError, Unreachable
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import KafkaConnection
 
 PATIENCE_SECONDS = 30.0
 MOST_AT_ONCE = 5_000
@@ -140,16 +138,15 @@ class KafkaDeadLetterTopic(LetterTopic):
 
     def _read(self, ranges: Mapping[Part, tuple[int, int]]) -> Iterator[TopicLetter]:
         """Yield the messages in these offset ranges; offsets of transaction markers hold none."""
-        kafka = load_confluent_kafka()
         open_ = {part: end for part, (begin, end) in ranges.items() if end > begin}
         if not open_:
             return
         own = {"group.id": self._group, "enable.auto.commit": False, "enable.partition.eof": True,
                "isolation.level": "read_committed", "auto.offset.reset": "earliest"}  # fmt: skip
-        consumer = kafka.Consumer({**self._settings, **own})
+        consumer = confluent_kafka.Consumer({**self._settings, **own})
         deadline = time.monotonic() + PATIENCE_SECONDS
         try:
-            consumer.assign([kafka.TopicPartition(*part, ranges[part][0]) for part in open_])
+            consumer.assign([confluent_kafka.TopicPartition(*part, ranges[part][0]) for part in open_])
             while open_:
                 if time.monotonic() > deadline:
                     raise Unreachable(f"{self.label} does not answer in time", hint="try again")
@@ -158,8 +155,8 @@ class KafkaDeadLetterTopic(LetterTopic):
                     continue
                 part, error = (message.topic(), message.partition()), message.error()
                 if error is not None:
-                    if error.code() != kafka.KafkaError._PARTITION_EOF:
-                        raise translate(kafka.KafkaException(error), at=self.label)
+                    if error.code() != confluent_kafka.KafkaError._PARTITION_EOF:
+                        raise translate(confluent_kafka.KafkaException(error), at=self.label)
                     open_.pop(part, None)
                     continue
                 deadline = time.monotonic() + PATIENCE_SECONDS
@@ -172,22 +169,22 @@ class KafkaDeadLetterTopic(LetterTopic):
 
     @contextmanager
     def _producing(self) -> Iterator[Any]:
-        kafka = load_confluent_kafka()
-        producer = kafka.Producer(
+        producer = confluent_kafka.Producer(
             {**self._settings, "transactional.id": f"{self._group}-replay", "partitioner": "murmur2_random"}
         )
         self._request(lambda: producer.init_transactions(PATIENCE_SECONDS))
         yield producer
 
     def _in_one(self, producer: Any, letters: Sequence[TopicLetter], ends: Mapping[Part, int]) -> None:
-        kafka = load_confluent_kafka()
         self._request(producer.begin_transaction)
         try:
             for letter in letters:
                 self._produce(producer, letter)
             if ends:
-                consumer = kafka.Consumer({**self._settings, "group.id": self._group, "enable.auto.commit": False})
-                places = [kafka.TopicPartition(*part, offset) for part, offset in ends.items()]
+                consumer = confluent_kafka.Consumer(
+                    {**self._settings, "group.id": self._group, "enable.auto.commit": False}
+                )
+                places = [confluent_kafka.TopicPartition(*part, offset) for part, offset in ends.items()]
                 try:
                     about = consumer.consumer_group_metadata()
                     self._request(lambda: producer.send_offsets_to_transaction(places, about, PATIENCE_SECONDS))
@@ -195,7 +192,7 @@ class KafkaDeadLetterTopic(LetterTopic):
                     consumer.close()
             self._request(lambda: producer.commit_transaction(PATIENCE_SECONDS))
         except BaseException:
-            with suppress(kafka.KafkaException):  # the next replay aborts the transaction anyway
+            with suppress(confluent_kafka.KafkaException):  # the next replay aborts the transaction anyway
                 producer.abort_transaction(PATIENCE_SECONDS)
             raise
 
@@ -210,10 +207,9 @@ class KafkaDeadLetterTopic(LetterTopic):
         producer.poll(0)
 
     def _request(self, ask: Any) -> Any:
-        kafka = load_confluent_kafka()
         try:
             return ask()
-        except (kafka.KafkaException, BufferError) as exc:
+        except (confluent_kafka.KafkaException, BufferError) as exc:
             raise translate(exc, at=self.label) from exc
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ematix_flow.backends.kafka.client import ClientErrorLog, KafkaClient, Part, group_of, load_confluent_kafka
+from ematix_flow.backends.kafka.client import ClientErrorLog, KafkaClient, Part, confluent_kafka, group_of
 from ematix_flow.backends.kafka.errors import translate
 from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.topics import TopicSelection
+from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.declare.message import Message
 from ematix_flow.foundation.errors import FlowError
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import KafkaConnection
 
 
 class KafkaListener:
@@ -25,16 +23,13 @@ class KafkaListener:
     """
 
     def __init__(self, connection: KafkaConnection, query: str, name: str) -> None:
-        kafka, resolved = load_confluent_kafka(), connection.resolved()
+        resolved = connection.resolved()
         topics, self._label = TopicSelection.of(query), resolved.label
-        client = KafkaClient(connection, group_of(connection, name))
-        try:
+        with closing(KafkaClient(connection, group_of(connection, name))) as client:
             client.partitions(topics)  # raises with the nearest name where a topic does not exist
-        finally:
-            client.close()
         self._errors = ClientErrorLog()
         self._ends: dict[Part, int] = {}
-        self._consumer: Any = kafka.Consumer({
+        self._consumer: Any = confluent_kafka.Consumer({
             **KafkaLogin.of(connection).for_librdkafka(),
             "group.id": group_of(connection, name),
             "auto.offset.reset": resolved.auto_offset_reset or "earliest",
@@ -45,10 +40,9 @@ class KafkaListener:
         self._consumer.subscribe([f"^(?:{topics.pattern})$"] if topics.pattern else list(topics.names))
 
     def receive(self, limit: int, seconds: float) -> Sequence[Message]:
-        kafka = load_confluent_kafka()
         try:
             messages = self._consumer.consume(limit, seconds)
-        except kafka.KafkaException as exc:
+        except confluent_kafka.KafkaException as exc:
             raise self._translated(exc.args[0]) from exc
         if not messages and self._errors.last is not None:
             last, self._errors.last = self._errors.last, None
@@ -61,14 +55,13 @@ class KafkaListener:
         return [_message(item) for item in messages]
 
     def confirm(self) -> None:
-        kafka = load_confluent_kafka()
         ends, self._ends = self._ends, {}
         if not ends:
             return
-        wanted = [kafka.TopicPartition(topic, number, at) for (topic, number), at in ends.items()]
+        wanted = [confluent_kafka.TopicPartition(topic, number, at) for (topic, number), at in ends.items()]
         try:
             self._consumer.commit(offsets=wanted, asynchronous=False)
-        except kafka.KafkaException as exc:
+        except confluent_kafka.KafkaException as exc:
             raise self._translated(exc.args[0]) from exc
 
     def close(self) -> None:
@@ -77,13 +70,13 @@ class KafkaListener:
 
     def _translated(self, error: Any) -> FlowError:
         # Errors of messages and callbacks are values; `translate` takes exceptions.
-        return translate(load_confluent_kafka().KafkaException(error), at=self._label)
+        return translate(confluent_kafka.KafkaException(error), at=self._label)
 
 
 def _message(item: Any) -> Message:
     """Return the message; its position contains the time, because a recreated topic counts from 0 again."""
     kind, at = item.timestamp()
-    known = kind != load_confluent_kafka().TIMESTAMP_NOT_AVAILABLE
+    known = kind != confluent_kafka.TIMESTAMP_NOT_AVAILABLE
     value = item.value()
     return Message(
         value,

@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.kafka import msk
+from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.foundation.redact import remember_secret
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import KafkaConnection
 
 _SCRAM = {"sha-256": "SCRAM-SHA-256", "sha-512": "SCRAM-SHA-512"}
 _ENCRYPTED = {"ssl": True, "sasl_ssl": True, "plaintext": False, "sasl_plaintext": False}

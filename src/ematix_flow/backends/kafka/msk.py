@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import base64
 import time
-from typing import TYPE_CHECKING
 
+from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.errors import ConnectionFailed, MissingDriver
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import KafkaConnection
 
 _SECONDS = 900
 _SERVICE = "kafka-cluster"

@@ -5,21 +5,27 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
-from ematix_flow.backends.kafka.client import ClientErrorLog, KafkaClient, Part, load_confluent_kafka
+from ematix_flow.backends.kafka.client import ClientErrorLog, KafkaClient, Part, confluent_kafka, load_confluent_kafka
 from ematix_flow.backends.kafka.errors import missing_topic, translate
 from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.registry_payloads import KINDS, RegistryPayloads
 from ematix_flow.backends.kafka.topics import TopicSelection
 from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.errors import ConfigError, DeclarationError, FlowError, Unreachable
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.messages import arrow_batches
-from ematix_flow.messages.arrow_batches import as_batch_iterator
+from ematix_flow.messages.notebook import (
+    BATCH_BYTES,
+    BATCH_SIZE,
+    NotebookBackend,
+    as_batch_iterator,
+    positive_option,
+)
 
-BATCH_SIZE = 10_000
-BATCH_BYTES = 16 * 1024**2
 BATCH_WINDOW_MS = 1_000
 IDLE_TIMEOUT_MS = 5_000
 _SEMANTICS = ("at_least_once", "exactly_once")
@@ -28,12 +34,12 @@ _NEW_TOPIC_MS = 5_000
 """The time that a topic may stay unknown after the first request for it."""
 
 
-class KafkaBackend:
+class KafkaBackend(NotebookBackend):
     """A connection to one Kafka cluster; `KafkaBackend.open("localhost:9092", group_id="me")`."""
 
     def __init__(self, connection: KafkaConnection, *, is_exact: bool, transactional_id: str | None,
                  batch_size: int, batch_bytes: int, batch_window_ms: int, idle_timeout_ms: int) -> None:  # fmt: skip
-        self._connection = connection
+        super().__init__(connection)
         self._is_exact, self._transactional_id = is_exact, transactional_id
         self._batch_size, self._batch_bytes = batch_size, batch_bytes
         self._window, self._idle = batch_window_ms / 1000, idle_timeout_ms / 1000
@@ -92,10 +98,10 @@ class KafkaBackend:
             connection,
             is_exact=_is_exact(delivery_semantics, transactional_id),
             transactional_id=transactional_id,
-            batch_size=_positive("batch_size", batch_size, BATCH_SIZE),
-            batch_bytes=_positive("batch_bytes", batch_bytes, BATCH_BYTES),
-            batch_window_ms=_positive("batch_window_ms", batch_window_ms, BATCH_WINDOW_MS),
-            idle_timeout_ms=_positive("idle_timeout_ms", idle_timeout_ms, IDLE_TIMEOUT_MS),
+            batch_size=positive_option("batch_size", batch_size, BATCH_SIZE),
+            batch_bytes=positive_option("batch_bytes", batch_bytes, BATCH_BYTES),
+            batch_window_ms=positive_option("batch_window_ms", batch_window_ms, BATCH_WINDOW_MS),
+            idle_timeout_ms=positive_option("idle_timeout_ms", idle_timeout_ms, IDLE_TIMEOUT_MS),
         )
 
     @property
@@ -105,11 +111,8 @@ class KafkaBackend:
 
     def ping(self) -> bool:
         """Return True when the brokers answer and accept this login; raise a FlowError otherwise."""
-        client = KafkaClient(self._connection)
-        try:
+        with closing(KafkaClient(self._connection)) as client:
             client.topics()
-        finally:
-            client.close()
         return True
 
     @as_batch_iterator
@@ -132,13 +135,9 @@ class KafkaBackend:
                 self._seen[message.topic(), message.partition()] = message.offset() + 1
             yield batch
 
-    def read_arrow_stream(self, query: str) -> list[Any]:
-        """Return the same batches as one list."""
-        return list(self.iter_arrow_stream(query))
-
     def write_arrow_stream(self, topic: str, batches: Iterable[Any]) -> int:
         """Send every row as a message, wait for the brokers, and return the count; exactly-once sends all or none."""
-        kafka, producer = load_confluent_kafka(), self._opened_producer()
+        producer = self._opened_producer()
         refused: list[Any] = []
         sent = 0
         try:
@@ -154,24 +153,23 @@ class KafkaBackend:
                 producer.flush(_GROUP_SECONDS + 5)  # by then each message is delivered or timed out
         except BaseException as exc:
             self._give_up(producer)
-            if not isinstance(exc, kafka.KafkaException):
+            if not isinstance(exc, confluent_kafka.KafkaException):
                 raise
-            raise self._unsent(topic, kafka.KafkaException(refused[0]) if refused else exc) from exc
+            raise self._unsent(topic, confluent_kafka.KafkaException(refused[0]) if refused else exc) from exc
         if refused:
-            raise self._unsent(topic, kafka.KafkaException(refused[0]))
+            raise self._unsent(topic, confluent_kafka.KafkaException(refused[0]))
         return sent
 
     def commit_offsets(self) -> None:
         """Commit every batch returned so far; later messages are read again next time."""
-        kafka = load_confluent_kafka()
         if self._connection.group_id is None:
             raise ConfigError("there is no group to commit to", hint='KafkaBackend.open(…, group_id="ematix-flow")')
         if self._consumer is None or not self._seen:
             return
-        partitions = [kafka.TopicPartition(topic, number, at) for (topic, number), at in self._seen.items()]
+        partitions = [confluent_kafka.TopicPartition(topic, number, at) for (topic, number), at in self._seen.items()]
         try:
             self._consumer.commit(offsets=partitions, asynchronous=False)
-        except kafka.KafkaException as exc:
+        except confluent_kafka.KafkaException as exc:
             raise self._translated(exc) from exc
         self._seen.clear()
 
@@ -183,25 +181,12 @@ class KafkaBackend:
             self._producer.flush(_GROUP_SECONDS)
         self._consumer = self._producer = None
 
-    def __enter__(self) -> KafkaBackend:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"KafkaBackend({self._connection!r})"
-
     def _subscribed(self, topics: TopicSelection) -> Any:
         """Return the consumer, subscribed to these topics as a member of the group."""
-        kafka = load_confluent_kafka()
-        client = KafkaClient(self._connection)
-        try:
+        with closing(KafkaClient(self._connection)) as client:
             names = sorted({name for name, _ in client.partitions(topics)})
-        finally:
-            client.close()
         if self._consumer is None:
-            self._consumer = kafka.Consumer(
+            self._consumer = confluent_kafka.Consumer(
                 {
                     **self._access.for_librdkafka(),
                     "error_cb": self._errors,
@@ -238,10 +223,9 @@ class KafkaBackend:
 
     def _polled(self, consumer: Any, most: int) -> list[Any]:
         """Return the messages that have arrived, and record the partitions that are read to their end."""
-        kafka = load_confluent_kafka()
         try:
             consumed = consumer.consume(most, timeout=0.1)
-        except kafka.KafkaException as exc:
+        except confluent_kafka.KafkaException as exc:
             raise self._translated(exc) from exc
         messages = []
         for item in consumed:
@@ -249,20 +233,19 @@ class KafkaBackend:
             if error is None:
                 self._ended.discard(part)
                 messages.append(item)
-            elif error.code() == kafka.KafkaError._PARTITION_EOF:
+            elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
                 self._ended.add(part)
             else:
-                raise self._translated(kafka.KafkaException(error))
+                raise self._translated(confluent_kafka.KafkaException(error))
         if not messages and self._errors.refusal is not None:
-            raise self._translated(kafka.KafkaException(self._errors.refusal))
+            raise self._translated(confluent_kafka.KafkaException(self._errors.refusal))
         return messages
 
     def _seek_back(self, consumer: Any, messages: Sequence[Any]) -> None:
         """Seek back to the messages that could not be decoded, so that no later commit covers them."""
-        kafka = load_confluent_kafka()
         first = {(message.topic(), message.partition()): message.offset() for message in reversed(messages)}
         for (topic, number), offset in first.items():
-            consumer.seek(kafka.TopicPartition(topic, number, offset))
+            consumer.seek(confluent_kafka.TopicPartition(topic, number, offset))
 
     def _is_over(self, consumer: Any, quiet: float) -> bool:
         """Return whether no message has come for the idle timeout.
@@ -301,7 +284,6 @@ class KafkaBackend:
         return self._schemas
 
     def _opened_producer(self) -> Any:
-        kafka = load_confluent_kafka()
         if self._producer is None:
             settings = {
                 **self._access.for_librdkafka(),
@@ -314,26 +296,24 @@ class KafkaBackend:
             if self._is_exact:
                 settings["transactional.id"] = self._transactional_id
             try:
-                producer = kafka.Producer(settings)
+                producer = confluent_kafka.Producer(settings)
                 if self._is_exact:
                     producer.init_transactions(_GROUP_SECONDS)
-            except kafka.KafkaException as exc:
+            except confluent_kafka.KafkaException as exc:
                 raise self._translated(exc) from exc
             self._producer = producer
         return self._producer
 
     def _give_up(self, producer: Any) -> None:
-        kafka = load_confluent_kafka()
         if self._is_exact:
             try:
                 producer.abort_transaction(_GROUP_SECONDS)
-            except kafka.KafkaException:  # the brokers abort it after its timeout
+            except confluent_kafka.KafkaException:  # the brokers abort it after its timeout
                 self._producer = None
 
     def _unsent(self, topic: str, exc: Exception) -> FlowError:
         """Return the error for unsent messages; a missing topic shows only as a timeout."""
-        kafka = load_confluent_kafka()
-        errors = kafka.KafkaError
+        errors = confluent_kafka.KafkaError
         silent = (errors._MSG_TIMED_OUT, errors._UNKNOWN_TOPIC, errors.UNKNOWN_TOPIC_OR_PART)
         if exc.args[0].code() not in silent or self._errors.refusal is not None:
             return self._translated(exc)
@@ -347,9 +327,8 @@ class KafkaBackend:
         return self._translated(exc) if topic in existing else missing_topic(topic, existing, at=self._label)
 
     def _translated(self, exc: Exception) -> FlowError:
-        kafka = load_confluent_kafka()
         refusal = self._errors.refusal
-        return translate(exc if refusal is None else kafka.KafkaException(refusal), at=self._label)
+        return translate(exc if refusal is None else confluent_kafka.KafkaException(refusal), at=self._label)
 
 
 def _produce(producer: Any, topic: str, key: bytes | None, value: bytes | None, refused: list[Any]) -> None:
@@ -367,8 +346,6 @@ def _produce(producer: Any, topic: str, key: bytes | None, value: bytes | None, 
 
 
 def _raw_batch(messages: Sequence[Any]) -> Any:
-    import pyarrow as pa
-
     columns = {
         "key": pa.array([message.key() for message in messages], pa.binary()),
         "value": pa.array([message.value() for message in messages], pa.binary()),
@@ -392,11 +369,3 @@ def _is_exact(semantics: str | None, transactional_id: str | None) -> bool:
             hint='transactional_id="my-notebook": a name that stays the same from start to start',
         )
     return delivery == "exactly_once"
-
-
-def _positive(name: str, value: int | None, default: int) -> int:
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise DeclarationError(f"{name} takes a positive whole number, not {value!r}")
-    return value

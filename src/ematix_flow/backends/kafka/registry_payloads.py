@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ematix_flow.foundation.drivers import require_driver
+from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.errors import BadValue, ConfigError, FlowError, Unsupported
+from ematix_flow.foundation.lazy_imports import LazyModule, pa
 from ematix_flow.foundation.redact import mask
 from ematix_flow.messages import avro_schema, protobuf_arrow, protobuf_schema
 from ematix_flow.messages.encode import subject_of
@@ -23,10 +24,8 @@ from ematix_flow.messages.registries.registry import (
     open_registry,
 )
 
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import KafkaConnection
-
 _RAW = 'payload_format="raw_bytes" shows what it holds'
+fastavro = LazyModule("fastavro", needed_by="Avro in single batches", package="fastavro", extra="kafka")
 KINDS = {"avro": AVRO, "protobuf": PROTOBUF}
 
 
@@ -108,7 +107,6 @@ class RegistryPayloads:
 
 
 def _avro_reader(schema: RegisteredSchema) -> Callable[[bytes], Any]:
-    fastavro = _fastavro()
     parsed = fastavro.parse_schema(avro_schema.complete_schema(schema)[0])
 
     def read(body: bytes) -> Any:
@@ -122,7 +120,6 @@ def _avro_reader(schema: RegisteredSchema) -> Callable[[bytes], Any]:
 
 
 def _avro_bodies(schema: RegisteredSchema, batch: Any) -> Iterator[bytes]:
-    fastavro = _fastavro()
     parsed = fastavro.parse_schema(avro_schema.complete_schema(schema)[0])
     for row in batch.to_pylist():
         out = io.BytesIO()
@@ -131,7 +128,6 @@ def _avro_bodies(schema: RegisteredSchema, batch: Any) -> Iterator[bytes]:
 
 
 def _protobuf_reader(schema: RegisteredSchema, wire: str, meaning: SchemaPrefix) -> Callable[[bytes], Any]:
-    import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_type
 
     descriptors = protobuf_schema.compile_schema(schema)
@@ -151,8 +147,6 @@ def _protobuf_reader(schema: RegisteredSchema, wire: str, meaning: SchemaPrefix)
 
 
 def _protobuf_bodies(schema: RegisteredSchema, wire: str, batch: Any) -> list[bytes]:
-    import pyarrow as pa
-
     descriptors = protobuf_schema.compile_schema(schema)
     # prefix_for writes the first message: the first by position (Confluent), or by Glue's numbering.
     name = protobuf_schema.message_name(descriptors, (0,), wire=wire)
@@ -211,7 +205,3 @@ def _number(payload: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return number, at
-
-
-def _fastavro() -> Any:
-    return require_driver("fastavro", needed_by="Avro in single batches", package="fastavro", extra="kafka")

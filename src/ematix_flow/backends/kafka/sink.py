@@ -21,19 +21,15 @@ from ematix_flow.backends.kafka.transactions import (
 from ematix_flow.contract.stream import BrokerJob, BrokerSink, Offsets, TransactionTokens
 from ematix_flow.dataplane.spark_tasks import watched
 from ematix_flow.dataplane.task_errors import carried_error_in
+from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.errors import PlanError, RunFailed
-from ematix_flow.messages.message_ids import HEADER_BYTES, with_ids
+from ematix_flow.foundation.lazy_imports import f
+from ematix_flow.messages.message_ids import COLUMNS, HEADER_BYTES, with_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.declare.connections import KafkaConnection
 
-MESSAGE = (
-    "CAST(key AS BINARY) AS key",
-    "CAST(value AS BINARY) AS value",
-    "CAST(headers AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
-)
 BATCH_BYTES = 16_384  # the default of Kafka's client
 _LARGEST_OF_SPARK, _LARGEST_OF_OURS = 1_048_576, 1_000_000
 """The default size limits of messages, in bytes, of Kafka's Java client and of librdkafka."""
@@ -66,10 +62,9 @@ class KafkaSink(BrokerSink, TransactionTokens):
 
     def _by_spark(self, job: BrokerJob, frame: DataFrame) -> int:
         from pyspark.sql import Observation
-        from pyspark.sql.functions import count, lit
 
         seen = Observation()
-        rows = watched(with_ids(frame.selectExpr(*MESSAGE), job)).observe(seen, count(lit(1)).alias("rows"))
+        rows = watched(with_ids(frame.selectExpr(*COLUMNS), job)).observe(seen, f.count(f.lit(1)).alias("rows"))
         options = {**KafkaLogin.of(self._connection).for_spark(), "topic": job.place, "kafka.acks": "all"}
         options["kafka.batch.size"] = str(self._batch_size(job.place))
         _let_writes_be_observed(rows.sparkSession)
@@ -85,7 +80,7 @@ class KafkaSink(BrokerSink, TransactionTokens):
     def _in_transactions(self, job: BrokerJob, frame: DataFrame) -> int:
         """Send the rows of each source partition in one transaction, together with the offset that they reach."""
         load_confluent_kafka()
-        rows = frame.selectExpr(*MESSAGE, "topic", "partition")
+        rows = frame.selectExpr(*COLUMNS, "topic", "partition")
         _refuse_moved_partitions(rows)
         self._refuse_other_clusters(job)
         try:

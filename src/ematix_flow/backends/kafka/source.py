@@ -23,13 +23,13 @@ from ematix_flow.contract.stream import (
     StreamRead,
     StreamSource,
 )
+from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation import clock
 from ematix_flow.foundation.errors import FlowError, PlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.declare.connections import KafkaConnection
 
 MAX_ROWS = 250_000
 """The messages of a micro-batch where the stream sets no limit: the first from `earliest` would be the whole topic."""

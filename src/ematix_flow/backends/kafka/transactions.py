@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ematix_flow.backends.kafka.client import ClientErrorLog, load_confluent_kafka
+from ematix_flow.backends.kafka.client import ClientErrorLog, confluent_kafka
 from ematix_flow.backends.kafka.errors import error_of, translate
 from ematix_flow.contract.stream import Offsets
 from ematix_flow.dataplane.arrow_values import row_batch
@@ -17,6 +17,7 @@ from ematix_flow.dataplane.spark_tasks import attempt_number
 from ematix_flow.dataplane.task_errors import staging_task
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed
+from ematix_flow.foundation.lazy_imports import pc
 
 ANSWER = "topic STRING, partition BIGINT, rows BIGINT, repeated BIGINT"
 PATIENCE_SECONDS = 30.0
@@ -122,8 +123,6 @@ def _partition_of(batch: Any) -> tuple[str, int]:
 
 def _refuse_others(batch: Any, topic: str, number: int) -> None:
     """Raise PlanError for rows of another partition: a task can put only one partition into its transaction."""
-    import pyarrow.compute as pc
-
     topics, numbers = pc.unique(batch.column("topic")), pc.unique(batch.column("partition"))
     if topics.to_pylist() != [topic] or numbers.to_pylist() != [number]:
         raise PlanError(
@@ -136,7 +135,6 @@ class _Transaction:
     """The transactional producer of one source partition; opening it fences the partition's earlier producer."""
 
     def __init__(self, delivery: TransactionSettings, topic: str, number: int) -> None:
-        kafka = load_confluent_kafka()
         self._delivery, self._topic, self._number = delivery, topic, number
         self._end = delivery.end_of(topic, number)
         self._token = TransactionToken(delivery.writer, delivery.batch, delivery.attempt, _task())
@@ -144,7 +142,7 @@ class _Transaction:
         self._refused: Any = None
         self._open = False
         shared = {**delivery.settings, "error_cb": self._errors}
-        self._producer = kafka.Producer(
+        self._producer = confluent_kafka.Producer(
             {
                 **shared,
                 "transactional.id": f"{delivery.stream}>{delivery.place}<{topic}-{number}",
@@ -154,26 +152,24 @@ class _Transaction:
                 "queue.buffering.max.messages": 500_000,
             }
         )
-        self._consumer = kafka.Consumer({**shared, "group.id": delivery.group, "enable.auto.commit": False})
+        self._consumer = confluent_kafka.Consumer({**shared, "group.id": delivery.group, "enable.auto.commit": False})
 
     def __enter__(self) -> _Transaction:
         self._repeated(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        kafka = load_confluent_kafka()
         if kind is not None and self._open:
-            with suppress(kafka.KafkaException):  # the next start aborts the transaction anyway
+            with suppress(confluent_kafka.KafkaException):  # the next start aborts the transaction anyway
                 self._producer.abort_transaction(PATIENCE_SECONDS)
         self._consumer.close()
 
     def is_committed(self) -> bool:
         """Return whether this batch or a later one is committed here; older attempts are fenced by then."""
-        kafka = load_confluent_kafka()
-        partitions = [kafka.TopicPartition(self._topic, self._number)]
+        partitions = [confluent_kafka.TopicPartition(self._topic, self._number)]
         (committed,) = self._repeated(lambda: self._consumer.committed(partitions, timeout=PATIENCE_SECONDS))
         if committed.error is not None:
-            raise translate(kafka.KafkaException(committed.error), at=self._delivery.label)
+            raise translate(confluent_kafka.KafkaException(committed.error), at=self._delivery.label)
         token = TransactionToken.read(committed.metadata)
         if token is None or token.writer != self._token.writer or token.batch < self._token.batch:
             return False
@@ -200,14 +196,13 @@ class _Transaction:
             self._produce(key, value, pairs)
         self._producer.poll(0)
         if self._refused is not None:
-            raise translate(load_confluent_kafka().KafkaException(self._refused), at=self._delivery.label)
+            raise translate(confluent_kafka.KafkaException(self._refused), at=self._delivery.label)
         if fault.is_armed("mid_stage"):
             self._producer.flush(PATIENCE_SECONDS)  # the test needs them on the broker
 
     def commit(self) -> None:
         """Commit rows and offset atomically."""
-        kafka = load_confluent_kafka()
-        position = kafka.TopicPartition(self._topic, self._number, self._end, str(self._token))
+        position = confluent_kafka.TopicPartition(self._topic, self._number, self._end, str(self._token))
         group = self._consumer.consumer_group_metadata()
         self._repeated(lambda: self._producer.send_offsets_to_transaction([position], group, PATIENCE_SECONDS))
         if fault.is_armed("before_commit"):
@@ -232,11 +227,11 @@ class _Transaction:
 
     def _repeated(self, ask: Callable[[], Any]) -> Any:
         """Return the result of a call; repeat it while the client reports a retriable error, three tries in all."""
-        kafka, tries = load_confluent_kafka(), _TRIES
+        tries = _TRIES
         while True:
             try:
                 return ask()
-            except kafka.KafkaException as exc:
+            except confluent_kafka.KafkaException as exc:
                 error, tries = error_of(exc), tries - 1
                 if not tries or error is None or not error.retriable():
                     raise self._translated(exc) from exc
@@ -245,7 +240,7 @@ class _Transaction:
         self._producer.poll(0)  # runs the pending error callbacks
         refusal = self._refused or self._errors.refusal
         return translate(
-            load_confluent_kafka().KafkaException(refusal) if refusal is not None else exc, at=self._delivery.label
+            confluent_kafka.KafkaException(refusal) if refusal is not None else exc, at=self._delivery.label
         )
 
 

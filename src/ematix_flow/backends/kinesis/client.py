@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.kinesis.shards import Shard, ShardPosition
+from ematix_flow.declare.connections import KinesisConnection
 from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import (
     BadValue,
@@ -22,9 +23,6 @@ from ematix_flow.foundation.errors import (
     Unreachable,
 )
 from ematix_flow.foundation.redact import mask
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import KinesisConnection
 
 MOST_RECORDS = 10_000
 """The most records of one request."""

@@ -11,23 +11,26 @@ from ematix_flow.backends.kinesis.client import KinesisClient, KinesisLogin
 from ematix_flow.backends.kinesis.shards import ShardPosition, ShardPositions
 from ematix_flow.backends.kinesis.sink import grouped, partition_key
 from ematix_flow.declare.connections import KinesisConnection
-from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.messages import arrow_batches
-from ematix_flow.messages.arrow_batches import as_batch_iterator
+from ematix_flow.messages.notebook import (
+    BATCH_BYTES,
+    BATCH_SIZE,
+    NotebookBackend,
+    as_batch_iterator,
+    positive_option,
+)
 
-BATCH_SIZE = 10_000
-BATCH_BYTES = 16 * 1024**2
 MAX_EMPTY_POLLS = 10
 IDLE_POLL_MS = 200
 _BEGINNING = ShardPositions(ShardPosition(), {})
 
 
-class KinesisBackend:
+class KinesisBackend(NotebookBackend):
     """A connection to one stream; `KinesisBackend.open("orders", region="us-east-1")`. Payloads are JSON."""
 
     def __init__(self, connection: KinesisConnection, *, batch_size: int, batch_bytes: int, max_empty_polls: int,
                  idle_poll_ms: int) -> None:  # fmt: skip
-        self._connection = connection
+        super().__init__(connection)
         self._batch_size, self._batch_bytes = batch_size, batch_bytes
         self._empty_polls, self._pause = max_empty_polls, idle_poll_ms / 1000
         self._committed: Mapping[str, ShardPositions] = {}
@@ -55,10 +58,10 @@ class KinesisBackend:
         )  # fmt: skip
         return cls(
             connection,
-            batch_size=_positive("batch_size", batch_size, BATCH_SIZE),
-            batch_bytes=_positive("batch_bytes", batch_bytes, BATCH_BYTES),
-            max_empty_polls=_positive("max_empty_polls", max_empty_polls, MAX_EMPTY_POLLS),
-            idle_poll_ms=_positive("idle_poll_ms", idle_poll_ms, IDLE_POLL_MS),
+            batch_size=positive_option("batch_size", batch_size, BATCH_SIZE),
+            batch_bytes=positive_option("batch_bytes", batch_bytes, BATCH_BYTES),
+            max_empty_polls=positive_option("max_empty_polls", max_empty_polls, MAX_EMPTY_POLLS),
+            idle_poll_ms=positive_option("idle_poll_ms", idle_poll_ms, IDLE_POLL_MS),
         )
 
     def ping(self) -> bool:
@@ -89,7 +92,7 @@ class KinesisBackend:
 
     def read_arrow_stream(self, query: str = "") -> list[Any]:
         """Return the same batches as one list."""
-        return list(self.iter_arrow_stream(query))
+        return super().read_arrow_stream(query)
 
     def write_arrow_stream(self, partition_key_prefix: str, batches: Iterable[Any]) -> int:
         """Send every row as a JSON record, wait until each is accepted, and return the number sent."""
@@ -118,15 +121,6 @@ class KinesisBackend:
     def close(self) -> None:
         """Do nothing: nothing is held open."""
 
-    def __enter__(self) -> KinesisBackend:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"KinesisBackend({self._connection!r})"
-
     def _client(self, query: str) -> KinesisClient:
         return KinesisClient(KinesisLogin.of(self._connection, query))
 
@@ -147,11 +141,3 @@ class KinesisBackend:
                 position = position.after(str(got.records[-1]["SequenceNumber"]))
             read = read.with_position(shard, position.ended() if got.following is None else position)
         return records, read
-
-
-def _positive(name: str, value: int | None, default: int) -> int:
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise DeclarationError(f"{name} takes a positive whole number, not {value!r}")
-    return value

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -16,8 +17,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from ematix_flow.backends.kinesis.client import MOST_RECORDS, IteratorExpired, KinesisClient, KinesisLogin, ShardRecords
 from ematix_flow.backends.kinesis.retention import RetentionHorizon, ShardEnds, first_after
 from ematix_flow.backends.kinesis.shards import ShardPosition, ShardPositions, number_of
+from ematix_flow.dataplane.spark_tasks import stream_source
 from ematix_flow.dataplane.task_errors import CarriedError, to_carried_error
 from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.foundation.redact import mask
 from ematix_flow.spool.segments import DDL, schema
 
@@ -224,8 +227,6 @@ def read_part(client: KinesisClient, part: ShardRange, *, stream: str = "NAME") 
 
 def envelopes(stream: str, shard: str, records: Sequence[Any]) -> Any:
     """Return the records with the envelope columns that all brokers share."""
-    import pyarrow as pa
-
     count = len(records)
     columns: dict[str, list[Any]] = {
         "key": [record["PartitionKey"].encode() for record in records],
@@ -242,20 +243,8 @@ def envelopes(stream: str, shard: str, records: Sequence[Any]) -> Any:
 
 
 def data_source(name: str, settings: KinesisReaderSettings) -> type[DataSource]:
-    """Return a data source class for this stream: Spark takes classes, and options would show secrets in its plans."""
-
-    class KinesisDataSource(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return name
-
-        def schema(self) -> str:
-            return DDL
-
-        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-            return KinesisReader(settings)
-
-    return KinesisDataSource
+    """Return the data source of one stream under this name."""
+    return stream_source(name, DDL, partial(KinesisReader, settings))
 
 
 def _task_error(exc: Exception) -> CarriedError:

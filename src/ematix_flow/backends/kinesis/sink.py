@@ -11,6 +11,7 @@ from ematix_flow.backends.kinesis.client import KinesisClient, KinesisLogin
 from ematix_flow.contract.stream import BrokerJob, BrokerSink
 from ematix_flow.dataplane.arrow_values import row_batch
 from ematix_flow.dataplane.task_errors import staging_task
+from ematix_flow.declare.connections import KinesisConnection
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import BadValue, FlowError, RunFailed
 from ematix_flow.foundation.redact import mask
@@ -19,7 +20,6 @@ from ematix_flow.messages.message_ids import COLUMNS, messages
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ematix_flow.declare.connections import KinesisConnection
 
 _MOST_RECORDS = 500
 _MOST_BYTES = 5 * 1024**2

@@ -13,6 +13,7 @@ from ematix_flow.backends.kinesis.client import KinesisClient, KinesisLogin
 from ematix_flow.backends.kinesis.retention import ShardEnds, lost_shards, retention_refusal
 from ematix_flow.backends.kinesis.shards import FLOOR, ShardPosition, ShardPositions
 from ematix_flow.contract.stream import LostRows, Offsets, PartitionLag, StreamRead, StreamSource
+from ematix_flow.declare.connections import KinesisConnection
 from ematix_flow.foundation.errors import PlanError, RunFailed
 from ematix_flow.storage.addresses import path_of_address
 from ematix_flow.storage.paths import read_text_if_exists, write_atomically
@@ -21,7 +22,6 @@ from ematix_flow.storage.spark_checkpoint import last_planned
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.declare.connections import KinesisConnection
 
 _USABLE = ("ACTIVE", "UPDATING")
 _FIRST = "kinesis_start.json"

@@ -5,18 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ematix_flow.backends.mysql.dialect import LONGEST_VARCHAR, MySqlDialect
 from ematix_flow.backends.mysql.session import collation_of, connect
 from ematix_flow.contract.ddl import ChangeType, ColumnState, DdlStep, TableState
 from ematix_flow.contract.shape import TargetShape
+from ematix_flow.declare.connections import MySQLConnection
 from ematix_flow.declare.types import JSON, Column, ColumnType, String
 from ematix_flow.families.sql.ddl import SqlDdl
 from ematix_flow.families.sql.session import SqlSession
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import MySQLConnection
 
 # One native type is used for several declared types; only the declaration shows which one a column has.
 _SAME_STORAGE = (

@@ -7,25 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 
-from ematix_flow.declare.types import (
-    JSONB,
-    UUID,
-    BigInt,
-    Boolean,
-    Bytes,
-    Column,
-    ColumnType,
-    Date,
-    Double,
-    Float,
-    Integer,
-    Numeric,
-    SmallInt,
-    String,
-    Text,
-    Timestamp,
-    TimestampTZ,
-)
+from ematix_flow.dataplane.type_mapping import types_by_native
+from ematix_flow.declare.types import Bytes, Column, ColumnType, Numeric, String, Text
 from ematix_flow.families.sql.dialect import SqlDialect
 
 LONGEST_VARCHAR = 16383  # 65535 bytes of utf8mb4
@@ -37,12 +20,10 @@ _TYPES = {
     "json": "longtext",  # the JSON type reorders keys and rounds numbers: it keeps only a document's meaning
     "jsonb": "json", "uuid": "char(36) CHARACTER SET ascii COLLATE ascii_bin", "bytes": "longblob",
 }  # fmt: skip
-_NATIVE: dict[str, ColumnType] = {
-    "smallint": SmallInt(), "int": Integer(), "bigint": BigInt(), "float": Float(), "double": Double(),
-    "tinyint(1)": Boolean(), "tinytext": Text(), "text": Text(), "mediumtext": Text(), "longtext": Text(),
-    "date": Date(), "datetime(6)": Timestamp(), "timestamp(6)": TimestampTZ(), "json": JSONB(), "char(36)": UUID(),
-    "uuid": UUID(), "tinyblob": Bytes(), "blob": Bytes(), "mediumblob": Bytes(), "longblob": Bytes(),
-}  # fmt: skip
+_NATIVE = types_by_native(_TYPES, {
+    "tinytext": "text", "text": "text", "mediumtext": "text", "timestamp(6)": "timestamp_tz", "char(36)": "uuid",
+    "uuid": "uuid", "tinyblob": "bytes", "blob": "bytes", "mediumblob": "bytes",
+})  # fmt: skip
 _SHAPE = re.compile(r"^([a-z]+)(?:\((\d+)(?:,(\d+))?\))?( unsigned)?")
 _WIDTHS_OF_NO_MEANING = ("smallint", "int", "bigint")
 _TEXTS = ("text", "string", "json")

@@ -7,22 +7,17 @@ from typing import Any
 from ematix_flow.backends.mysql.dialect import MySqlDialect
 from ematix_flow.contract.read import SourceColumn
 from ematix_flow.declare.types import (
-    JSONB,
+    PLAIN_BY_KIND,
     UUID,
     BigInt,
     Boolean,
     Bytes,
     ColumnType,
-    Date,
-    Double,
-    Float,
     Integer,
     Numeric,
     SmallInt,
     String,
     Text,
-    Timestamp,
-    TimestampTZ,
 )
 from ematix_flow.families.sql.session import SqlSession
 
@@ -39,9 +34,9 @@ _INTEGERS: dict[str, tuple[ColumnType, ColumnType]] = {  # signed, unsigned
     "int": (Integer(), BigInt()),
     "bigint": (BigInt(), Numeric(20, 0)),
 }
-_PLAIN: dict[str, ColumnType] = {
-    "float": Float(), "double": Double(), "date": Date(), "datetime": Timestamp(), "timestamp": TimestampTZ(),
-    "json": JSONB(), "year": SmallInt(),
+_PLAIN = {
+    "float": "float", "double": "double", "date": "date", "datetime": "timestamp", "timestamp": "timestamp_tz",
+    "json": "jsonb", "year": "small_int",
 }  # fmt: skip
 _NAMES = {
     0: "decimal", 1: "tinyint", 2: "smallint", 3: "int", 4: "float", 5: "double", 6: "null", 7: "timestamp",
@@ -75,7 +70,7 @@ def _type_of(field: Any) -> tuple[str, ColumnType | None]:
         return f"bit({field.length})", _bit(field.length)
     if name in ("varchar", "char", "blob", "enum", "set"):
         return _text(field, name)
-    return name, _PLAIN.get(name)
+    return name, PLAIN_BY_KIND.get(_PLAIN.get(name, ""))
 
 
 def _decimal(field: Any, unsigned: bool) -> tuple[str, ColumnType]:

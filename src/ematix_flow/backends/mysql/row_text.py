@@ -7,15 +7,13 @@ from typing import Any
 
 from ematix_flow.declare.types import ColumnType
 from ematix_flow.foundation.errors import BadValue
+from ematix_flow.foundation.lazy_imports import pa, pc
 
 _ESCAPES = (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\0", "\\0"))
 
 
 def rows_as_text(batch: Any, columns: list[tuple[str, ColumnType]], *, begin: str, end: str, hex_mark: str) -> Any:
     """Return one text per row: `begin`, cells joined by commas, `end`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     texts = pa.large_string()
     cells = [
         _cell(batch.column(index), name, column_type, hex_mark=hex_mark)
@@ -26,9 +24,6 @@ def rows_as_text(batch: Any, columns: list[tuple[str, ColumnType]], *, begin: st
 
 
 def _cell(array: Any, name: str, column_type: ColumnType, *, hex_mark: str) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     texts = pa.large_string()
     kind = column_type.kind
     if kind in ("float", "double"):

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ematix_flow.backends.mysql.errors import translate, translate_login
+from ematix_flow.declare.connections import MySQLConnection
 from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import ConfigError, FlowError
 
 if TYPE_CHECKING:
     import ssl
 
-    from ematix_flow.declare.connections import MySQLConnection
 
 CONNECT_TIMEOUT_SECONDS = 10
 # The server's own modes stay, because users' queries may need them; our literals need backslash escapes.
@@ -100,11 +101,7 @@ def login_of(connection: MySQLConnection) -> MySqlLogin:
 
 def open_connection(data: MySqlLogin, **options: Any) -> Any:
     """Return a PyMySQL connection with our session settings."""
-    try:
-        import pymysql
-        from pymysql.constants import CLIENT
-    except ImportError as exc:
-        raise ConfigError("MySQL needs PyMySQL", hint='pip install "ematix-flow-spark[mysql]"') from exc
+    pymysql = require_driver("pymysql", needed_by="MySQL", package="PyMySQL", extra="mysql")
     try:
         raw = pymysql.connect(
             host=data.host,
@@ -115,7 +112,7 @@ def open_connection(data: MySqlLogin, **options: Any) -> Any:
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=data.timeout,
-            client_flag=CLIENT.FOUND_ROWS,  # an UPDATE returns the rows matched, as in other databases
+            client_flag=pymysql.constants.CLIENT.FOUND_ROWS,  # an UPDATE returns the rows matched, as in other databases
             ssl=_tls(data),
             ssl_disabled=data.tls_mode == "disabled",
             **options,

@@ -13,12 +13,13 @@ from ematix_flow.backends.mysql.errors import translate
 from ematix_flow.backends.mysql.session import MySqlLogin, collation_of, connect, login_of
 from ematix_flow.backends.mysql.stage_loading import ATTEMPT, InsertLoader, LocalInfileLoader
 from ematix_flow.contract.backend import QueryStage
-from ematix_flow.contract.lane import ArrowStage, TaskInput
+from ematix_flow.contract.lane import TaskInput
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.dataplane.arrow_values import row_batch
 from ematix_flow.dataplane.spark_tasks import attempt_number, in_tasks
 from ematix_flow.dataplane.task_errors import staging_task
 from ematix_flow.dataplane.type_mapping import pairs
+from ematix_flow.declare.connections import MySQLConnection
 from ematix_flow.declare.strategy import Changes, Merge, Scd2
 from ematix_flow.declare.types import Column, ColumnType
 from ematix_flow.families.sql.session import SqlSession
@@ -29,12 +30,11 @@ from ematix_flow.foundation.errors import Unsupported
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ematix_flow.declare.connections import MySQLConnection
 
 _TEXTS = ("text", "string", "json", "jsonb")
 
 
-class MySqlSink(SqlSink, ArrowStage, QueryStage):
+class MySqlSink(SqlSink, QueryStage):
     """A sink that stages by LOAD DATA LOCAL where the server allows it, otherwise by INSERT statements of many rows."""
 
     def __init__(self, connection: MySQLConnection) -> None:

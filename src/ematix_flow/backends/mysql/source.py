@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ematix_flow.backends.mysql.dialect import MySqlDialect
 from ematix_flow.backends.mysql.errors import DUPLICATE_COLUMN, SYNTAX, number_of, translate
@@ -12,18 +11,12 @@ from ematix_flow.backends.mysql.key_ranges import estimate_rows, parts_of
 from ematix_flow.backends.mysql.result_columns import describe_columns, expression
 from ematix_flow.backends.mysql.session import connect, login_of, requires_tls
 from ematix_flow.backends.mysql.transport import reader
-from ematix_flow.contract.lane import ArrowParts, ArrowSource, Carried
+from ematix_flow.contract.lane import ArrowParts
 from ematix_flow.contract.read import ReadPlan, SourceColumn
-from ematix_flow.dataplane.arrow_lane import frame_of
-from ematix_flow.declare.types import ColumnType, Text
 from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.families.sql.source import SqlSource
 from ematix_flow.foundation.errors import FlowError, PlanError
 from ematix_flow.sql.linear_query import without_semicolon
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from ematix_flow.declare.connections import MySQLConnection
 
 _DIALECT = MySqlDialect()
 
@@ -36,11 +29,10 @@ class MySqlReadPlan(ReadPlan):
     encrypted: bool = False
 
 
-class MySqlSource(ArrowSource):
+class MySqlSource(SqlSource):
     """A reader of queries on one MySQL or MariaDB connection."""
 
-    def __init__(self, connection: MySQLConnection) -> None:
-        self._connection = connection
+    dialect = _DIALECT
 
     def plan(self, query: str, *, parallelism: int) -> MySqlReadPlan:
         """Return the plan; a query of one large table is split by its primary key."""
@@ -53,20 +45,6 @@ class MySqlSource(ArrowSource):
         # Connections cannot share a snapshot, so parts may read different states.
         return MySqlReadPlan(query, columns, len(parts), reason, rows, len(parts) == 1, parts, encrypted)
 
-    def since(self, query: str, column: SourceColumn, value: str) -> str | None:
-        """Return the query restricted to rows from a watermark on."""
-        if column.type is None:
-            return None
-        return _DIALECT.since(without_semicolon(query), column.name, _DIALECT.watermark_literal(value, column.type))
-
-    def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
-        """Return the result as a frame, with one task per part."""
-        return frame_of(self.arrow_parts(plan, open_until), spark)
-
-    def arrow_columns(self, plan: ReadPlan) -> Carried:
-        """Return the columns in the types of the Arrow transport."""
-        return tuple((column.name, carrier_column(column)) for column in plan.columns)
-
     def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
         """Return one part per key range."""
         own = plan if isinstance(plan, MySqlReadPlan) else self.plan(plan.query, parallelism=1)
@@ -77,11 +55,6 @@ class MySqlSource(ArrowSource):
         queries = [f"SELECT {chosen} FROM (\n{part}\n) AS q" for part in own.parts]
         carried = self.arrow_columns(plan)
         return ArrowParts(len(queries), carried, reader(data, queries, carried), translate)
-
-
-def carrier_column(column: SourceColumn) -> ColumnType:
-    """Return the type in which a column is transported."""
-    return column.type or Text()
 
 
 def _columns(session: SqlSession, query: str) -> tuple[SourceColumn, ...]:

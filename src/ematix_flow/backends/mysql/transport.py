@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 from ematix_flow.backends.mysql.session import SETTINGS, MySqlLogin, open_connection
 from ematix_flow.contract.lane import Carried
 from ematix_flow.dataplane.type_mapping import arrow_schema
 from ematix_flow.foundation.errors import BadValue
+from ematix_flow.foundation.lazy_imports import pa, pc
 
 BATCH_ROWS = 20_000
 
@@ -43,23 +45,16 @@ def _fetch(data: MySqlLogin, query: str) -> Iterator[Any]:
 
 def _fetch_encrypted(data: MySqlLogin, query: str) -> Iterator[Any]:
     """Yield the rows by PyMySQL, because connectorx has no TLS; it is slower, and returns every value as text."""
-    import pyarrow as pa
     from pymysql.cursors import SSCursor
 
-    raw = open_connection(data, conv={}, cursorclass=SSCursor)
-    try:
-        with raw.cursor() as cursor:
-            cursor.execute(query)
-            names = [item[0] for item in cursor.description]
-            while rows := cursor.fetchmany(BATCH_ROWS):
-                yield pa.RecordBatch.from_arrays([pa.array(column) for column in zip(*rows, strict=True)], names=names)
-    finally:
-        raw.close()
+    with closing(open_connection(data, conv={}, cursorclass=SSCursor)) as raw, raw.cursor() as cursor:
+        cursor.execute(query)
+        names = [item[0] for item in cursor.description]
+        while rows := cursor.fetchmany(BATCH_ROWS):
+            yield pa.RecordBatch.from_arrays([pa.array(column) for column in zip(*rows, strict=True)], names=names)
 
 
 def _to_schema(batch: Any, schema: Any) -> Any:
-    import pyarrow as pa
-
     columns = []
     for index, field in enumerate(schema):
         try:
@@ -73,9 +68,6 @@ def _to_schema(batch: Any, schema: Any) -> Any:
 
 
 def _converted(column: Any, wanted: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if column.type == wanted:
         return column
     if pa.types.is_decimal(wanted):  # a direct cast of text with too many digits would silently wrap around

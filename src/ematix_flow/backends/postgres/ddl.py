@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ematix_flow.backends.postgres.dialect import PostgresDialect
 from ematix_flow.backends.postgres.session import connect
 from ematix_flow.contract.ddl import ColumnState, TableState
 from ematix_flow.contract.shape import TargetShape
+from ematix_flow.declare.connections import PostgresConnection
 from ematix_flow.families.sql.ddl import SqlDdl
 from ematix_flow.families.sql.session import SqlSession
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import PostgresConnection
 
 
 class PostgresDdl(SqlDdl):

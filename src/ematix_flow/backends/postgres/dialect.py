@@ -6,26 +6,8 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from ematix_flow.declare.types import (
-    JSON,
-    JSONB,
-    UUID,
-    BigInt,
-    Boolean,
-    Bytes,
-    Column,
-    ColumnType,
-    Date,
-    Double,
-    Float,
-    Integer,
-    Numeric,
-    SmallInt,
-    String,
-    Text,
-    Timestamp,
-    TimestampTZ,
-)
+from ematix_flow.dataplane.type_mapping import types_by_native
+from ematix_flow.declare.types import Column, ColumnType, Numeric, String
 from ematix_flow.families.sql.dialect import SqlDialect
 
 _BYTES_A_KEY = 200
@@ -35,14 +17,11 @@ _TYPES = {
     "boolean": "boolean", "text": "text", "date": "date", "timestamp": "timestamp", "timestamp_tz": "timestamptz",
     "json": "json", "jsonb": "jsonb", "uuid": "uuid", "bytes": "bytea",
 }  # fmt: skip
-_NATIVE: dict[str, ColumnType] = {
-    "int2": SmallInt(), "smallint": SmallInt(), "int4": Integer(), "integer": Integer(), "int8": BigInt(),
-    "bigint": BigInt(), "float4": Float(), "real": Float(), "float8": Double(), "double precision": Double(),
-    "bool": Boolean(), "boolean": Boolean(), "text": Text(), "varchar": Text(), "character varying": Text(),
-    "bpchar": Text(), "character": Text(), "name": Text(), "date": Date(), "timestamp": Timestamp(),
-    "timestamp without time zone": Timestamp(), "timestamptz": TimestampTZ(), "timestamp with time zone": TimestampTZ(),
-    "json": JSON(), "jsonb": JSONB(), "uuid": UUID(), "bytea": Bytes(),
-}  # fmt: skip
+_NATIVE = types_by_native(_TYPES, {
+    "int2": "small_int", "int4": "integer", "int8": "big_int", "float4": "float", "float8": "double", "bool": "boolean",
+    "varchar": "text", "character varying": "text", "bpchar": "text", "character": "text", "name": "text",
+    "timestamp without time zone": "timestamp", "timestamp with time zone": "timestamp_tz",
+})  # fmt: skip
 _SIZED = re.compile(r"^([a-z ]+?)\s*\((\d+)(?:,\s*(-?\d+))?\)(.*)$")
 
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ematix_flow.backends.postgres.errors import translate
+from ematix_flow.declare.connections import PostgresConnection
 from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import ConfigError
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import PostgresConnection
 
 CONNECT_TIMEOUT_SECONDS = 10
 
 
 def connect(connection: PostgresConnection) -> SqlSession:
     """Return an autocommit session in UTC."""
-    try:
-        import psycopg
-    except ImportError as exc:
-        raise ConfigError("PostgreSQL needs psycopg", hint='pip install "ematix-flow-spark[postgres]"') from exc
+    psycopg = require_driver("psycopg", needed_by="PostgreSQL", package="psycopg", extra="postgres")
     try:
         raw = psycopg.connect(
             dsn(connection),

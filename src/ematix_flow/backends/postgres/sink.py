@@ -13,12 +13,13 @@ from ematix_flow.backends.postgres.errors import translate
 from ematix_flow.backends.postgres.session import connect, dsn
 from ematix_flow.backends.postgres.table_swap import ATTEMPT, sealed_stage_name, stage_table_name
 from ematix_flow.contract.backend import QueryStage
-from ematix_flow.contract.lane import ArrowStage, TaskInput
+from ematix_flow.contract.lane import TaskInput
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.dataplane.arrow_values import repeated_value, row_batch
 from ematix_flow.dataplane.spark_tasks import attempt_number, in_tasks
 from ematix_flow.dataplane.task_errors import carried_error_in, staging_task
 from ematix_flow.dataplane.type_mapping import arrow_type, pairs
+from ematix_flow.declare.connections import PostgresConnection
 from ematix_flow.declare.types import Column, ColumnType
 from ematix_flow.families.sql.held_session import SharedSession
 from ematix_flow.families.sql.session import SqlSession
@@ -26,16 +27,16 @@ from ematix_flow.families.sql.sink import SqlSink
 from ematix_flow.families.sql.statements import JobSql
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import NullViolation, TextTooLong
+from ematix_flow.foundation.lazy_imports import pa, pc
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
-    from ematix_flow.declare.connections import PostgresConnection
 
 _REFUSED = (NullViolation, TextTooLong)
 
 
-class PostgresSink(SqlSink, ArrowStage, QueryStage):
+class PostgresSink(SqlSink, QueryStage):
     """A sink that stages by binary COPY."""
 
     dialect = PostgresDialect()
@@ -76,14 +77,6 @@ class PostgresSink(SqlSink, ArrowStage, QueryStage):
     def _stage_type(self, column: Column) -> str:
         # Lengths are checked on the stage, with a better message than the database's own.
         return "text" if column.type.kind == "string" else self.dialect.type_sql(column)
-
-    def arrow_obstacle(self, job: WriteJob) -> str | None:
-        """Return None: every load can use Arrow batches."""
-        return None
-
-    def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
-        """Stage the rows of a Spark frame by COPY."""
-        return self.stage_arrow(job, frame)
 
     def stage_arrow(self, job: WriteJob, tasks: TaskInput) -> Stage:
         """Stage the rows of every task by COPY; rows of attempts that Spark discarded are deleted."""
@@ -176,7 +169,6 @@ def _ingest(url: str, schema: str, table: str, first: Any, rest: Iterator[Any]) 
     import itertools
 
     import adbc_driver_postgresql.dbapi as adbc
-    import pyarrow as pa
 
     reader = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], rest))
     with adbc.connect(url) as session:
@@ -187,8 +179,6 @@ def _ingest(url: str, schema: str, table: str, first: Any, rest: Iterator[Any]) 
 
 def _typed(batch: Any, columns: list[tuple[str, ColumnType]], attempt: int) -> Any:
     """Return the batch with the exact types that binary COPY requires, and the attempt column."""
-    import pyarrow as pa
-
     arrays = []
     for index, (_, column_type) in enumerate(columns):
         array = batch.column(index)
@@ -206,9 +196,6 @@ def _typed(batch: Any, columns: list[tuple[str, ColumnType]], attempt: int) -> A
 
 def _sixteen_bytes(texts: Any) -> Any:
     """Return UUIDs in PostgreSQL's wire format, computed without a loop over the rows."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     filled = pc.fill_null(texts.cast(pa.string()), "00000000-0000-0000-0000-000000000000")
     digits = pc.replace_substring(filled, "-", "")
     joined = pc.binary_join(pa.ListArray.from_arrays([0, len(digits)], digits), "")[0].as_py() if len(digits) else ""

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.postgres.dialect import PostgresDialect
 from ematix_flow.backends.postgres.errors import translate
 from ematix_flow.backends.postgres.session import connect, dsn
-from ematix_flow.contract.lane import ArrowParts, ArrowSource, Carried
+from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
-from ematix_flow.dataplane.arrow_lane import frame_of
 from ematix_flow.dataplane.type_mapping import arrow_schema
+from ematix_flow.declare.connections import PostgresConnection
 from ematix_flow.declare.types import ColumnType, Numeric, Text
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.foundation.errors import PlanError
+from ematix_flow.families.sql.source import SqlSource, repeated_columns
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.sql.linear_query import LinearQuery, parse_linear, without_semicolon
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from ematix_flow.declare.connections import PostgresConnection
 
 PAGES_PER_SPLIT = 4096  # 32 MB: below that, a second connection costs more than it saves
 _FEW_PAGES = 64
@@ -37,11 +33,10 @@ class PostgresReadPlan(ReadPlan):
     parts: tuple[str, ...] = ()
 
 
-class PostgresSource(ArrowSource):
+class PostgresSource(SqlSource):
     """A reader of queries on one PostgreSQL connection."""
 
-    def __init__(self, connection: PostgresConnection) -> None:
-        self._connection = connection
+    dialect = _DIALECT
 
     def plan(self, query: str, *, parallelism: int) -> PostgresReadPlan:
         """Return the plan; a query of one large table is split by its blocks."""
@@ -52,20 +47,6 @@ class PostgresSource(ArrowSource):
             parts, reason = _parts(session, query, parallelism)
         return PostgresReadPlan(query, columns, len(parts), reason, estimate, True, parts)
 
-    def since(self, query: str, column: SourceColumn, value: str) -> str | None:
-        """Return the query restricted to rows from a watermark on."""
-        if column.type is None:
-            return None
-        return _DIALECT.since(without_semicolon(query), column.name, _DIALECT.watermark_literal(value, column.type))
-
-    def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
-        """Return the result as a frame, with one task per part; all use the snapshot that this process holds open."""
-        return frame_of(self.arrow_parts(plan, open_until), spark)
-
-    def arrow_columns(self, plan: ReadPlan) -> Carried:
-        """Return the columns in the types of the Arrow transport."""
-        return tuple((column.name, carrier_column(column)) for column in plan.columns)
-
     def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
         """Return one part per block range, all from one snapshot."""
         parts = plan.parts if isinstance(plan, PostgresReadPlan) else (plan.query,)
@@ -74,8 +55,11 @@ class PostgresSource(ArrowSource):
         carried = self.arrow_columns(plan)
         return ArrowParts(len(queries), carried, _reader(dsn(self._connection), queries, snapshot, carried), translate)
 
+    def carrier(self, column: SourceColumn) -> ColumnType:
+        return _carrier(column)
 
-def carrier_column(column: SourceColumn) -> ColumnType:
+
+def _carrier(column: SourceColumn) -> ColumnType:
     """Return the type in which a column is transported; types that Arrow cannot represent exactly become text."""
     if column.type is None:
         return _UNBOUNDED_NUMERIC if column.native == "numeric" else Text()
@@ -88,9 +72,7 @@ def _describe(session: SqlSession, query: str) -> tuple[SourceColumn, ...]:
     names = [name for name, _ in described]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise PlanError(
-            f"the query gives more than one column called {', '.join(twice)}", hint="name them apart with AS"
-        )
+        raise repeated_columns(twice)
     return tuple(SourceColumn(name, native, _DIALECT.parse_type(native)) for name, native in described)
 
 
@@ -151,7 +133,7 @@ def _transport(query: str, columns: tuple[SourceColumn, ...]) -> str:
 
 def _expression(column: SourceColumn) -> str:
     name = _DIALECT.quote(column.name)
-    kind = carrier_column(column).kind
+    kind = _carrier(column).kind
     if kind == "numeric":  # the driver returns numerics as text anyway; the cast gives the column a name
         return f"{name}::text AS {name}"
     if kind in ("date", "timestamp", "timestamp_tz"):
@@ -191,8 +173,6 @@ def _reader(url: str, queries: list[str], snapshot: str | None, carried: Carried
 
 def cast_to_schema(batch: Any, schema: Any) -> Any:
     """Return the batch with exactly the planned types."""
-    import pyarrow as pa
-
     columns = []
     for index, field in enumerate(schema):
         column = batch.column(index)

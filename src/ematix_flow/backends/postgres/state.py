@@ -26,6 +26,7 @@ from ematix_flow.dataplane.task_errors import carried_error_in
 from ematix_flow.declare.connections import PostgresConnection
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import ConnectionFailed, LeaseLost
+from ematix_flow.foundation.lazy_imports import t
 from ematix_flow.storage.paths import safe_file_name
 
 if TYPE_CHECKING:
@@ -91,14 +92,12 @@ class PostgresStateBackend:
 
     def read(self, part: str) -> DataFrame:
         """Return the rows of a part, fetched by Spark's tasks."""
-        from pyspark.sql.types import StructType
-
         with self._session() as session:
             text = self._blobs(session, [self._list_key(part)]).get(self._list_key(part))
         if text is None:
             raise missing_part(part, self._table(STATE))
         listed = json.loads(text)
-        return self._state_blobs.read(active_session(), listed["pieces"], StructType.fromJson(listed["schema"]))
+        return self._state_blobs.read(active_session(), listed["pieces"], t.StructType.fromJson(listed["schema"]))
 
     def write(self, part: str, frame: DataFrame) -> int:
         """Write blobs under keys of this try, then the list that makes them valid; return the part's row count."""

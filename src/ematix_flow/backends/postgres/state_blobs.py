@@ -13,6 +13,7 @@ from ematix_flow.contract.state import missing_part
 from ematix_flow.dataplane.arrow_values import row_batch
 from ematix_flow.dataplane.spark_tasks import attempt_number
 from ematix_flow.dataplane.task_errors import to_carried_error
+from ematix_flow.foundation.lazy_imports import pa
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,8 +72,6 @@ class StateBlobs:
         statement = f"SELECT state_blob FROM {self.table} WHERE pipeline_name = %s AND group_key = %s"
 
         def read(numbers: Iterable[Any]) -> Iterator[Any]:
-            import pyarrow as pa
-
             with ExitStack() as open_until:
                 connection: Any = None
                 for number in (item for batch in numbers for item in batch.column(0).to_pylist()):
@@ -95,8 +94,6 @@ class StateBlobs:
 
 def split_rows(batches: Iterable[Any], size: int) -> Iterator[Any]:
     """Yield tables of about this many bytes, from small batches together and from parts of large ones."""
-    import pyarrow as pa
-
     held: list[Any] = []
     weight = 0
     for batch in batches:
@@ -120,8 +117,6 @@ def _split_batch(batch: Any, size: int) -> Iterator[Any]:
 
 def encode_table(table: Any) -> bytes:
     """Return a compressed Arrow stream, which includes its schema."""
-    import pyarrow as pa
-
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(table)

@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.pubsub.errors import translate
+from ematix_flow.declare.connections import PubSubConnection
 from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.spool.receiver import Delivery
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import PubSubConnection
 
 SECONDS = 10.0
 _EMULATOR = "PUBSUB_EMULATOR_HOST"

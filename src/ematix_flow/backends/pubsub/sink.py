@@ -13,6 +13,7 @@ from ematix_flow.backends.pubsub.errors import translate
 from ematix_flow.contract.stream import BrokerJob, BrokerSink
 from ematix_flow.dataplane.arrow_values import row_batch
 from ematix_flow.dataplane.task_errors import staging_task
+from ematix_flow.declare.connections import PubSubConnection
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import PermissionDenied
 from ematix_flow.messages.message_ids import ATTRIBUTE, COLUMNS, messages
@@ -20,7 +21,6 @@ from ematix_flow.messages.message_ids import ATTRIBUTE, COLUMNS, messages
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ematix_flow.declare.connections import PubSubConnection
 
 _AT_ONCE = 2_000
 _SECONDS = 60.0

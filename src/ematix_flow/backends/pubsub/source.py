@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ematix_flow.backends.pubsub.client import PubSubAddress, get_subscription, no_dead_letter_policy
 from ematix_flow.backends.pubsub.monitoring import undelivered
 from ematix_flow.backends.pubsub.receiver import PubSubReceiver
 from ematix_flow.contract.stream import StreamRead
+from ematix_flow.declare.connections import PubSubConnection
 from ematix_flow.foundation.errors import PermissionDenied
 from ematix_flow.spool.receiver import MakeReceiver
 from ematix_flow.spool.source import SpoolSource
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import PubSubConnection
 
 _log = logging.getLogger(__name__)
 

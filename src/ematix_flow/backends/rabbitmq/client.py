@@ -8,19 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.rabbitmq.errors import translate
-from ematix_flow.declare.connections import urls
+from ematix_flow.declare.connections import RabbitMQConnection, urls
 from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.foundation.redact import remember_url_secrets
 from ematix_flow.messages.message_ids import KEY
 from ematix_flow.spool.receiver import Delivery, Headers
 from ematix_flow.spool.source import plain_name
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import RabbitMQConnection
 
 _SECONDS = 5.0
 _HEARTBEAT_SECONDS = 60
@@ -30,11 +27,11 @@ _NO_SECONDS = 100_000_000_000
 
 def load_pika() -> Any:
     """Return pika, an optional dependency; raise MissingDriver without it."""
-    pika = require_driver("pika", needed_by="RabbitMQ", package="pika", extra="rabbitmq")
+    module = require_driver("pika", needed_by="RabbitMQ", package="pika", extra="rabbitmq")
     log = logging.getLogger("pika")
     if log.level == logging.NOTSET:  # pika logs a traceback for each refusal that we raise
         log.setLevel(logging.CRITICAL)
-    return pika
+    return module
 
 
 @dataclass(frozen=True)

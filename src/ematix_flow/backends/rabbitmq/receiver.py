@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.rabbitmq.client import RabbitMQAddress, close, message_of
+from ematix_flow.declare.connections import RabbitMQConnection
 from ematix_flow.foundation.errors import Unreachable
 from ematix_flow.spool.queue_listener import QueueListener
 from ematix_flow.spool.receiver import Delivery
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import RabbitMQConnection
 
 _MOST_PREFETCHED = 65_535
 

@@ -13,13 +13,13 @@ from ematix_flow.backends.rabbitmq.publisher import Outgoing, Publisher
 from ematix_flow.contract.stream import BrokerJob, BrokerSink
 from ematix_flow.dataplane.arrow_values import row_batch
 from ematix_flow.dataplane.task_errors import staging_task
+from ematix_flow.declare.connections import RabbitMQConnection
 from ematix_flow.foundation import fault
 from ematix_flow.messages.message_ids import COLUMNS, KEY, messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ematix_flow.declare.connections import RabbitMQConnection
 
 _PERSISTENT = 2
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ematix_flow.backends.rabbitmq.client import RabbitMQAddress, queue_depth
 from ematix_flow.backends.rabbitmq.dead_letters import check_dead_lettering
 from ematix_flow.backends.rabbitmq.receiver import RabbitMQReceiver
 from ematix_flow.contract.stream import StreamRead
+from ematix_flow.declare.connections import RabbitMQConnection
 from ematix_flow.spool.receiver import MakeReceiver
 from ematix_flow.spool.source import SpoolSource
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import RabbitMQConnection
 
 
 class RabbitMQSource(SpoolSource):

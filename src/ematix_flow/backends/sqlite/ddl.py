@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from ematix_flow.backends.sqlite import values
 from ematix_flow.backends.sqlite.dialect import SqliteDialect
 from ematix_flow.backends.sqlite.session import connect_target, database_path
 from ematix_flow.contract.ddl import ChangeType, ColumnState, DropNotNull, TableState
 from ematix_flow.contract.shape import TargetShape
+from ematix_flow.declare.connections import SQLiteConnection
 from ematix_flow.declare.types import Column
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.table_rebuild import RebuildingDdl, TableLayout
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import SQLiteConnection
 
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]")
 _UNKEPT = re.compile(

@@ -6,26 +6,8 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
-from ematix_flow.declare.types import (
-    JSON,
-    JSONB,
-    UUID,
-    BigInt,
-    Boolean,
-    Bytes,
-    Column,
-    ColumnType,
-    Date,
-    Double,
-    Float,
-    Integer,
-    Numeric,
-    SmallInt,
-    String,
-    Text,
-    Timestamp,
-    TimestampTZ,
-)
+from ematix_flow.dataplane.type_mapping import types_by_native
+from ematix_flow.declare.types import Column, ColumnType, Numeric, String, Text
 from ematix_flow.families.sql.dialect import SqlDialect
 
 # A type's name decides how SQLite converts values: JSON alone would turn the document 1.50 into the number 1.5,
@@ -35,16 +17,13 @@ _TYPES = {
     "boolean": "BOOLEAN", "text": "TEXT", "date": "DATE", "timestamp": "TIMESTAMP", "timestamp_tz": "TIMESTAMPTZ",
     "json": "JSON TEXT", "jsonb": "JSONB TEXT", "uuid": "UUID", "bytes": "BLOB",
 }  # fmt: skip
-_NATIVE: dict[str, ColumnType] = {
-    "SMALLINT": SmallInt(), "INT2": SmallInt(), "TINYINT": SmallInt(), "INT": Integer(), "INT4": Integer(),
-    "MEDIUMINT": Integer(), "INTEGER": BigInt(), "BIGINT": BigInt(), "INT8": BigInt(), "FLOAT4": Float(),
-    "REAL": Double(), "FLOAT": Double(), "FLOAT8": Double(), "DOUBLE": Double(), "DOUBLE PRECISION": Double(),
-    "BOOLEAN": Boolean(), "BOOL": Boolean(), "TEXT": Text(), "CLOB": Text(), "VARCHAR": Text(), "NVARCHAR": Text(),
-    "CHAR": Text(), "CHARACTER": Text(), "NCHAR": Text(), "CHARACTER VARYING": Text(), "DATE": Date(),
-    "TIMESTAMP": Timestamp(), "DATETIME": Timestamp(), "TIMESTAMPTZ": TimestampTZ(),
-    "TIMESTAMP WITH TIME ZONE": TimestampTZ(), "JSON": JSON(), "JSON TEXT": JSON(), "JSONB": JSONB(),
-    "JSONB TEXT": JSONB(), "UUID": UUID(), "BLOB": Bytes(), "BINARY": Bytes(), "VARBINARY": Bytes(), "BYTEA": Bytes(),
-}  # fmt: skip
+_NATIVE = types_by_native(_TYPES, {
+    "INT2": "small_int", "TINYINT": "small_int", "INT4": "integer", "MEDIUMINT": "integer", "INTEGER": "big_int",
+    "INT8": "big_int", "REAL": "double", "FLOAT": "double", "FLOAT8": "double", "DOUBLE PRECISION": "double",
+    "BOOL": "boolean", "CLOB": "text", "VARCHAR": "text", "NVARCHAR": "text", "CHAR": "text", "CHARACTER": "text",
+    "NCHAR": "text", "CHARACTER VARYING": "text", "DATETIME": "timestamp", "TIMESTAMP WITH TIME ZONE": "timestamp_tz",
+    "JSON": "json", "JSONB": "jsonb", "BINARY": "bytes", "VARBINARY": "bytes", "BYTEA": "bytes",
+})  # fmt: skip
 _SIZED = re.compile(r"^([A-Z_ 0-9]+?)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)$")
 EXACT_DIGITS = 15
 """Decimal digits that are exact in a REAL; longer numbers are stored as text."""

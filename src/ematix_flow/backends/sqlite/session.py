@@ -12,17 +12,20 @@ import struct
 from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from ematix_flow.backends.sqlite.errors import translate
-from ematix_flow.families.sql.in_memory import file_of_memory_database, is_in_memory
+from ematix_flow.declare.connections import SQLiteConnection
+from ematix_flow.families.sql.file_database import (
+    file_of_memory_database,
+    is_in_memory,
+    make_folder_of,
+    require_database,
+)
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, Unsupported
+from ematix_flow.foundation.errors import ConfigError, Unsupported
 from ematix_flow.sql.expressions.sqlite_functions import register
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import SQLiteConnection
 
 BUSY_SECONDS = 10
 OLDEST = (3, 35, 0)
@@ -44,12 +47,7 @@ def connect_source(connection: SQLiteConnection) -> SqlSession:
 def connect_target(connection: SQLiteConnection) -> SqlSession:
     """Return a session that writes; a missing file or folder is created."""
     path = database_path(connection)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as exc:
-        raise ConnectionFailed(
-            f"the folder of {path} cannot be made: {exc.strerror}", hint="check path= and its rights"
-        ) from exc
+    make_folder_of(path)
     return _open(_uri(path, "rwc"))
 
 
@@ -75,13 +73,7 @@ def database_path(connection: SQLiteConnection) -> Path:
 def source_uri(connection: SQLiteConnection) -> str:
     """Return the URI for opening a source: the file is never created, and may be read-only."""
     path = database_path(connection)
-    if not path.exists() and is_in_memory(connection.resolved().path):
-        with connect_target(connection) as session:  # a database in memory exists from the start, and is empty
-            session.execute("SELECT 1")
-    if not path.exists():
-        raise ConnectionFailed(
-            f"there is no SQLite database at {path}", hint=f"check path= of connection {connection.name!r}"
-        )
+    require_database(connection, path, connect_target, title="SQLite")
     return _uri(path, "rw")
 
 

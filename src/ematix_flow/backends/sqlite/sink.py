@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,54 +14,42 @@ from ematix_flow.backends.sqlite.errors import translate
 from ematix_flow.backends.sqlite.session import DECIMAL_ORDER, connect_file, connect_target, database_path, require_adbc
 from ematix_flow.backends.sqlite.storage_classes import storage_schema, to_storage
 from ematix_flow.contract.backend import QueryStage
-from ematix_flow.contract.lane import ArrowStage, TaskInput
+from ematix_flow.contract.lane import TaskInput
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.dataplane import parquet_stage
 from ematix_flow.dataplane.type_mapping import pairs
+from ematix_flow.declare.connections import SQLiteConnection
 from ematix_flow.declare.strategy import Changes, Merge, Scd2
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import Column, Numeric
+from ematix_flow.families.sql.file_database import FileDatabaseSink
 from ematix_flow.families.sql.scd2_events import observations_of
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.families.sql.sink import SqlSink
 from ematix_flow.foundation.errors import BadValue, FlowError
+from ematix_flow.foundation.lazy_imports import pa
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
-    from ematix_flow.declare.connections import SQLiteConnection
 
 _FILE = "stage.db"
 _ATTACHED = "flow_stage"
 _ROWS_PER_BATCH = 50_000
 
 
-class SqliteSink(SqlSink, ArrowStage, QueryStage):
+class SqliteSink(FileDatabaseSink, QueryStage):
     """A sink that stages through Parquet files and ADBC, and publishes from an attached database."""
 
     dialect = SqliteDialect()
 
     def __init__(self, connection: SQLiteConnection) -> None:
-        self._connection = connection
-        self._owner = f"sqlite-{hashlib.sha256(str(database_path(connection)).encode()).hexdigest()[:12]}"
+        super().__init__(connection, database_path(connection), kind="sqlite")
 
     def connect(self) -> SqlSession:
         return connect_target(self._connection)
 
-    def has_database(self) -> bool:
-        """Return whether the database file exists."""
-        return database_path(self._connection).exists()
-
     def ddl(self) -> SqliteDdl:
         return SqliteDdl(self._connection)
-
-    def arrow_obstacle(self, job: WriteJob) -> str | None:
-        """Return None: every load can use Arrow batches."""
-        return None
-
-    def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
-        """Stage the rows of a Spark frame."""
-        return self.stage_arrow(job, frame)
 
     def stage_arrow(self, job: WriteJob, tasks: TaskInput) -> Stage:
         """Let tasks write Parquet in parallel, then stream it into the stage's own database file in this process."""
@@ -167,7 +154,6 @@ class SqliteSink(SqlSink, ArrowStage, QueryStage):
 
 def _ingest(folder: str, file: Path, job: WriteJob) -> None:
     import adbc_driver_sqlite.dbapi as adbc
-    import pyarrow as pa
     import pyarrow.dataset as ds
 
     columns = pairs(job.shape.declared.columns)

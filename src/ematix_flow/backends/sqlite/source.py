@@ -6,26 +6,23 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.sqlite import values
 from ematix_flow.backends.sqlite.dialect import SqliteDialect
 from ematix_flow.backends.sqlite.errors import translate
 from ematix_flow.backends.sqlite.session import connect_source, database_path, require_adbc, source_uri
 from ematix_flow.backends.sqlite.storage_classes import BLOB, INTEGER, REAL, TEXT, from_storage, storage_class
-from ematix_flow.contract.lane import ArrowParts, ArrowSource, Carried
+from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
-from ematix_flow.dataplane.arrow_lane import frame_of
 from ematix_flow.dataplane.type_mapping import arrow_schema
+from ematix_flow.declare.connections import SQLiteConnection
 from ematix_flow.declare.types import BigInt, Bytes, ColumnType, Double, Text
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.foundation.errors import BadValue, FlowError, PlanError, RunFailed
+from ematix_flow.families.sql.source import SqlSource, repeated_columns
+from ematix_flow.foundation.errors import BadValue, FlowError, RunFailed
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.sql.linear_query import without_semicolon
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from ematix_flow.declare.connections import SQLiteConnection
 
 _DIALECT = SqliteDialect()
 _VIEW = "flow_source"
@@ -60,11 +57,13 @@ class _ColumnContents:
         return self.blobs and not (self.integers or self.reals or self.texts)
 
 
-class SqliteSource(ArrowSource):
+class SqliteSource(SqlSource):
     """A reader of queries on one SQLite connection."""
 
+    dialect = _DIALECT
+
     def __init__(self, connection: SQLiteConnection) -> None:
-        self._connection = connection
+        super().__init__(connection)
         database_path(connection)
 
     def plan(self, query: str, *, parallelism: int) -> ReadPlan:
@@ -91,14 +90,6 @@ class SqliteSource(ArrowSource):
             literal = _DIALECT.watermark_literal(value, column.type)
         return f"SELECT * FROM (\n{without_semicolon(query)}\n) AS q WHERE {stored} >= {literal} OR {name} IS NULL"
 
-    def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
-        """Return the result as a frame; one task reads it by one statement, hence from one snapshot."""
-        return frame_of(self.arrow_parts(plan, open_until), spark)
-
-    def arrow_columns(self, plan: ReadPlan) -> Carried:
-        """Return the columns in the types of the Arrow transport."""
-        return tuple((column.name, column.type or Text()) for column in plan.columns)
-
     def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
         """Return the single part of the read."""
         require_adbc()
@@ -115,9 +106,7 @@ def _describe(session: SqlSession, query: str) -> list[tuple[str, str]]:
     names = {name for name, _ in described}
     twice = sorted({match[1] for name in names if (match := re.match(r"(.+):\d+$", name)) and match[1] in names})
     if twice:
-        raise PlanError(
-            f"the query gives more than one column called {', '.join(twice)}", hint="name them apart with AS"
-        )
+        raise repeated_columns(twice)
     return described
 
 
@@ -195,8 +184,6 @@ def _mismatch(name: str) -> str:
 
 
 def _translate(exc: Exception) -> FlowError:
-    import pyarrow as pa
-
     if isinstance(exc, pa.ArrowInvalid):
         return BadValue(
             f"{exc} (SQLite)", hint="the source changed while it was planned, or holds a value of another type"
@@ -207,7 +194,6 @@ def _translate(exc: Exception) -> FlowError:
 def _reader(uri: str, query: str, carried: Carried) -> Any:
     def read(_: int) -> Iterator[Any]:
         import adbc_driver_sqlite.dbapi as adbc
-        import pyarrow as pa
 
         schema = arrow_schema(list(carried))
         with adbc.connect(uri) as session, session.cursor() as cursor:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ematix_flow.dataplane.type_mapping import arrow_type
 from ematix_flow.declare.types import ColumnType, Numeric
 from ematix_flow.foundation.errors import BadValue
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from ematix_flow.foundation.lazy_imports import pa, pc
 
 INTEGER, REAL, TEXT, BLOB = "integer", "real", "text", "blob"
 _CLASSES = {
@@ -25,8 +21,6 @@ def storage_class(column_type: ColumnType) -> str:
 
 def to_storage(batch: pa.RecordBatch, columns: list[tuple[str, ColumnType]]) -> pa.RecordBatch:
     """Return a batch in the types of `dataplane.type_mapping` as integers, floats, text and bytes."""
-    import pyarrow as pa
-
     arrays = [_stored(batch.column(index), name, kind) for index, (name, kind) in enumerate(columns)]
     return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in columns])
 
@@ -39,16 +33,11 @@ def from_storage(array: pa.Array, column_type: ColumnType) -> pa.Array:
 
 def storage_schema(columns: list[tuple[str, ColumnType]]) -> pa.Schema:
     """Return the schema of batches from `to_storage`."""
-    import pyarrow as pa
-
     types = {INTEGER: pa.int64(), REAL: pa.float64(), TEXT: pa.string(), BLOB: pa.binary()}
     return pa.schema([pa.field(name, types[storage_class(kind)]) for name, kind in columns])
 
 
 def _stored(array: pa.Array, name: str, column_type: ColumnType) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = column_type.kind
     if isinstance(column_type, Numeric):
         return _plain_decimal(array, column_type)
@@ -72,9 +61,6 @@ def _stored(array: pa.Array, name: str, column_type: ColumnType) -> pa.Array:
 
 def _plain_decimal(array: pa.Array, column_type: Numeric) -> pa.Array:
     """Return decimals as text with a fixed point: Arrow itself writes small numbers as 1E-7."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     scale = column_type.scale
     if scale == 0:
         return array.cast(pa.string())

@@ -18,6 +18,7 @@ from ematix_flow.engine.cluster import master_urls
 from ematix_flow.engine.cluster.executor_probe import executor_probe, mark_folders
 from ematix_flow.engine.session.engine_choice import EngineChoice
 from ematix_flow.foundation.errors import ConfigError, FlowError, RunFailed, Unreachable
+from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.foundation.redact import mask
 
 if TYPE_CHECKING:
@@ -145,11 +146,9 @@ def _parts(session: SparkSession) -> int:
 
 
 def _probe_executors(session: SparkSession, look: Callable[[int], str]) -> list[dict[str, Any]]:
-    from pyspark.sql.functions import udf
-
     slots = max(1, _known.cores)
     try:
-        rows = session.range(0, slots, 1, slots).select(udf(look, "string", useArrow=False)("id")).collect()
+        rows = session.range(0, slots, 1, slots).select(f.udf(look, "string", useArrow=False)("id")).collect()
     except FlowError:
         raise
     except Exception as error:

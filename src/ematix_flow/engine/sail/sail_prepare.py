@@ -24,6 +24,7 @@ from ematix_flow.declare.normalizers.normalizers import (
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import Column
 from ematix_flow.foundation.errors import RunFailed, Unsupported
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.sql.expressions import quote, render_chain
 
 if TYPE_CHECKING:
@@ -107,8 +108,6 @@ def _differs_on_sail(marker: object) -> bool:
 
 def _task(query: str, carried: Carried) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def work(batches: Iterable[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
         schema = arrow_schema(list(carried))
 
         def typed() -> Iterator[Any]:

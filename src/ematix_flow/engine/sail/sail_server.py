@@ -16,6 +16,7 @@ from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.engine.session import spark_settings
 from ematix_flow.engine.session.engine_choice import EngineChoice
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import MissingDriver, RunFailed, Unsupported
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def start_session(choice: EngineChoice) -> SparkSession:
 
         session: SparkSession = SparkSession.builder.remote(address).config(map=wanted).create()
     except ImportError as error:
-        raise _missing("the client of Spark Connect") from error
+        what = 'engine="sail" needs the client of Spark Connect, which is not installed'
+        raise MissingDriver(what, hint='pip install "ematix-flow-spark[native]"') from error
     mark_sail_session(session)
     return session
 
@@ -93,11 +95,9 @@ def stop_server() -> None:
 
 def _running() -> Any:
     if _server.inner is None:
-        try:
-            from pysail.spark import SparkConnectServer
-        except ImportError as error:
-            raise _missing("the package pysail") from error
-        server = SparkConnectServer(_HOST, 0)
+        server = require_driver(
+            "pysail.spark", needed_by='engine="sail"', package="pysail", extra="native"
+        ).SparkConnectServer(_HOST, 0)
         server.start(background=True)
         _server.inner = server
         atexit.register(stop_server)
@@ -126,9 +126,3 @@ def _prepare_environment() -> None:
 def own_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """Return all settings except those of a JVM."""
     return {name: value for name, value in settings.items() if not name.startswith(_NOT_TAKEN)}
-
-
-def _missing(what: str) -> MissingDriver:
-    return MissingDriver(
-        f'engine="sail" needs {what}, which is not installed', hint='pip install "ematix-flow-spark[native]"'
-    )

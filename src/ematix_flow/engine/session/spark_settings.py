@@ -122,16 +122,14 @@ def settings(
     choice = choice or choose_engine()
     is_local = choice.is_local
     if choice.is_remote or choice.engine == SAIL:
-        return with_user_settings(
-            [item for item in _accelerator_settings(_EXACT) if item.name.startswith("spark.sql.")], choice
-        )
+        return with_user_settings([item for item in _from_table(_EXACT) if item.name.startswith("spark.sql.")], choice)
     all_settings = [Setting("spark.master", choice.address, choice.reason)]
-    all_settings += _accelerator_settings(_EXACT)
+    all_settings += _from_table(_EXACT)
     if is_local:
-        all_settings += [*_accelerator_settings(_ONE_MACHINE), *_sized(os.cpu_count() or 2, _memory())]
+        all_settings += [*_from_table(_ONE_MACHINE), *_sized(os.cpu_count() or 2, _memory())]
     else:
         all_settings += [
-            *_accelerator_settings(_CLUSTER),
+            *_from_table(_CLUSTER),
             _heap(_memory()),
             *_driver_address(choice),
             *_secret_settings(choice),
@@ -140,14 +138,14 @@ def settings(
     if paths:
         all_settings += _on_the_class_path(paths, is_local=is_local)
     if "delta" in needed:
-        all_settings += _accelerator_settings(_DELTA)
+        all_settings += _from_table(_DELTA)
     options = _java_options(paths, records_classes_in=records_classes_in)
     why = "UTC, a log file, the class archive"
     if is_local:
         options, why = [*options, *_collector(choice, is_brief=is_brief)], f"{why}; no core collects garbage meanwhile"
     if is_brief and is_local:
         options, why = [*options, _QUICK_COMPILER], f"{why}; the work ends before a second compiler pays off"
-        all_settings += _accelerator_settings(_BRIEF)
+        all_settings += _from_table(_BRIEF)
     all_settings.append(Setting("spark.driver.extraJavaOptions", " ".join(options), why))
     return with_user_settings([*all_settings, *_accelerator_note(choice)], choice)
 
@@ -199,7 +197,7 @@ def configuration(
     return {item.name: item.value for item in all_settings}
 
 
-def _accelerator_settings(known: Mapping[str, tuple[str, str]]) -> list[Setting]:
+def _from_table(known: Mapping[str, tuple[str, str]]) -> list[Setting]:
     return [Setting(name, value, reason) for name, (value, reason) in known.items()]
 
 

@@ -12,6 +12,7 @@ from ematix_flow.config.resolve import known_names, resolve
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.engine.sql.sources import QuerySource
 from ematix_flow.foundation.errors import FlowError, MissingTable, SqlError
+from ematix_flow.foundation.lazy_imports import exp, sqlglot
 from ematix_flow.foundation.names import did_you_mean
 
 
@@ -74,8 +75,6 @@ class ConnectionReferences:
 
 def tables_of(tree: Any) -> Iterator[Any]:
     """Yield the tables that are not names of WITH queries."""
-    from sqlglot import exp
-
     local = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
         parts = table.parts
@@ -87,14 +86,10 @@ def tables_of(tree: Any) -> Iterator[Any]:
 
 def parse_query(query: str, dialects: Iterable[str]) -> tuple[Any, str] | None:
     """Return the parsed query and the first of these dialects that parses it; None if there is none."""
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-
     for dialect in dialects:
         try:
             trees = sqlglot.parse(query, read=dialect)
-        except SqlglotError:
+        except sqlglot.errors.SqlglotError:
             continue
         if len(trees) == 1 and isinstance(trees[0], exp.Query):
             return trees[0], dialect
@@ -103,8 +98,6 @@ def parse_query(query: str, dialects: Iterable[str]) -> tuple[Any, str] | None:
 
 def without_connection_name(query: str, tree: Any, connection: str) -> str:
     """Return the text without the connection's name before its tables and before fully qualified columns."""
-    from sqlglot import exp
-
     edits = [table.parts[:2] for table in tables_of(tree) if table.parts[0].name == connection and len(table.parts) > 1]
     short = any(len(table.parts) == 2 for table in tables_of(tree))
     for column in tree.find_all(exp.Column):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ematix_flow.contract.read import SourceColumn
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.expressions import quote
 
 _INTEGERS = ("small_int", "integer", "big_int")
@@ -36,8 +37,6 @@ def pushdown_queries(
 
 def needed_columns(tree: Any, table: Any, available: Sequence[str]) -> list[str]:
     """Return the columns of this table that the statement mentions; all for SELECT * and NATURAL joins."""
-    from sqlglot import exp
-
     select = _select_of(table)
     called = {"", table.alias_or_name.lower(), table.name.lower()}
     if select is None or table.args.get("pivots") or any(item.args.get("method") for item in _joins(select)):
@@ -56,8 +55,6 @@ def needed_columns(tree: Any, table: Any, available: Sequence[str]) -> list[str]
 
 def _select_of(table: Any) -> Any:
     """Return the SELECT whose FROM or JOIN contains the table itself, else None."""
-    from sqlglot import exp
-
     holder = table.parent
     above = holder.parent if isinstance(holder, (exp.From, exp.Join)) else None
     return above if isinstance(above, exp.Select) else None
@@ -87,8 +84,6 @@ def _conditions(table: Any, columns: dict[str, SourceColumn], dialect: str) -> I
 
 
 def _conjuncts(condition: Any) -> Iterator[Any]:
-    from sqlglot import exp
-
     if isinstance(condition, (exp.And, exp.Paren)):
         for side in (condition.this, condition.args.get("expression")):
             if side is not None:
@@ -99,8 +94,6 @@ def _conjuncts(condition: Any) -> Iterator[Any]:
 
 def _comparison(node: Any) -> Iterator[tuple[Any, str, list[Any]]]:
     """Yield column, sign and literals of a comparison; two for a BETWEEN, none for anything else."""
-    from sqlglot import exp
-
     sign = _SIGNS.get(type(node).__name__)
     if sign and isinstance(node.this, exp.Column):
         yield node.this, sign, [node.expression]
@@ -115,8 +108,6 @@ def _comparison(node: Any) -> Iterator[tuple[Any, str, list[Any]]]:
 
 def _literal(node: Any, column: SourceColumn, sign: str, dialect: str) -> str | None:
     """Return the value in the database's SQL, None where its comparison might differ from Spark's."""
-    from sqlglot import exp
-
     kind = column.type.kind if column.type else ""
     if kind in (*_INTEGERS, "numeric"):
         return _number(node, kind, dialect)
@@ -137,8 +128,6 @@ def _literal(node: Any, column: SourceColumn, sign: str, dialect: str) -> str | 
 
 
 def _number(node: Any, kind: str, dialect: str) -> str | None:
-    from sqlglot import exp
-
     inner = node.this if isinstance(node, exp.Neg) else node
     if not isinstance(inner, exp.Literal) or inner.is_string or (kind == "numeric" and dialect == "sqlite"):
         return None

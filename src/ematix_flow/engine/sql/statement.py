@@ -21,6 +21,7 @@ from ematix_flow.engine.sql.functions.partial_aggregation import PartialPlan, is
 from ematix_flow.engine.sql.functions.registration import RegisteredFunctions
 from ematix_flow.families.lake.source import parse_query, replace_in_text, table_name_parts
 from ematix_flow.foundation.errors import FlowError, MissingTable, SqlError
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.foundation.location import Location
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.sql.linear_query import without_semicolon
@@ -183,8 +184,6 @@ class Statement:
 
     def _names(self, columns: Sequence[str], tree: Any) -> tuple[str, ...]:
         """Return the result's column names; one with a generated function name gets the user's text instead."""
-        from sqlglot import exp
-
         texts = iter([
             _MARK.sub("", node.sql(dialect="spark", normalize_functions=False))
             for node in tree.selects
@@ -262,7 +261,6 @@ class Statement:
 
 def _tables(tree: Any) -> list[Any]:
     """Return the tables that are not names of WITH queries in scope."""
-    from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 
     named = [item for scope in traverse_scope(tree) for item in scope.sources.values() if isinstance(item, exp.Table)]
@@ -271,8 +269,6 @@ def _tables(tree: Any) -> list[Any]:
 
 def is_row_wise(tree: Any, view: str) -> bool:
     """Return whether every row of the result depends on exactly one row of the source."""
-    from sqlglot import exp
-
     across = ("group", "having", "distinct", "limit", "offset", "qualify", "windows", "with", "with_", "sample")
     if not isinstance(tree, exp.Select) or any(tree.args.get(name) for name in across):
         return False
@@ -291,15 +287,11 @@ def is_row_wise(tree: Any, view: str) -> bool:
 
 def source_alias(tree: Any, view: str) -> str:
     """Return the alias or name of the source in the statement."""
-    from sqlglot import exp
-
     return str(next(table for table in tree.find_all(exp.Table) if table.name == view).alias_or_name)
 
 
 def _columns_of(tree: Any, source: DataFrame, relations: Mapping[str, NamedRelation]) -> frozenset[str] | None:
     """Return the columns that FROM provides, None where they cannot be derived from the tables' own."""
-    from sqlglot import exp
-
     if tree.find(exp.CTE, exp.Subquery) is not None:
         return None
     names = [*source.columns, *(name for item in relations.values() for name, _ in item.types)]

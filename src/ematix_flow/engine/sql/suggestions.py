@@ -8,16 +8,14 @@ from typing import Any
 from ematix_flow.contract.backend import BatchSource
 from ematix_flow.engine.sql.connection_references import parse_query, tables_of
 from ematix_flow.foundation.errors import FlowError, MissingColumn
+from ematix_flow.foundation.lazy_imports import exp, sqlglot
 from ematix_flow.foundation.names import nearest_name
 
 
 def suggest_column(error: MissingColumn, source: BatchSource, query: str, dialect: str) -> None:
     """Put the nearest column of the query's tables into the error's hint, where there is one."""
-    from sqlglot import exp, parse_one
-    from sqlglot.errors import SqlglotError
-
     try:
-        tree = parse_one(query.strip().rstrip(";"), read=dialect)
+        tree = sqlglot.parse_one(query.strip().rstrip(";"), read=dialect)
         named = [cte.alias for cte in tree.find_all(exp.CTE)]
         tables = {table.sql(dialect=dialect, comments=False) for table in map(_plain, tree.find_all(exp.Table))}
         known = [
@@ -25,7 +23,7 @@ def suggest_column(error: MissingColumn, source: BatchSource, query: str, dialec
             for table in sorted(tables - set(named))
             for column in source.plan(f"SELECT * FROM {table}", parallelism=1).columns
         ]
-    except (SqlglotError, FlowError):  # the original error matters more
+    except (sqlglot.errors.SqlglotError, FlowError):  # the original error matters more
         return
     for column in tree.find_all(exp.Column):
         near = nearest_name(column.name, known)

@@ -9,6 +9,7 @@ from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.columns import ROWS_SO_FAR, LakeJobSql, watermark_literal
 from ematix_flow.families.lake.integrity import StageFacts
 from ematix_flow.families.lake.table_change import StageFolder, TableChange, new_row, row_expressions
+from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.sql.spark_text import quote
 
 if TYPE_CHECKING:
@@ -81,17 +82,13 @@ def complete_rows(stage: DataFrame, job_sql: LakeJobSql) -> DataFrame:
 
 
 def _new_by_key(boundary: DataFrame, present: DataFrame, job_sql: LakeJobSql) -> DataFrame:
-    from pyspark.sql.functions import expr
-
     keys = job_sql.job.shape.declared.primary_key
     known = present.selectExpr(*(quote(key) for key in keys)).alias("t")
-    return boundary.alias("s").join(known, expr(job_sql.equal(keys)), "left_anti")
+    return boundary.alias("s").join(known, f.expr(job_sql.equal(keys)), "left_anti")
 
 
 def _new_copies(boundary: DataFrame, present: DataFrame, job_sql: LakeJobSql) -> DataFrame:
     """Return as many copies of each row as the target lacks: without a key, equal rows are counted."""
-    from pyspark.sql.functions import expr
-
     hashed = job_sql.row_hash(job_sql.declared)
     numbered = boundary.alias("s").selectExpr(
         "s.*",
@@ -102,7 +99,7 @@ def _new_copies(boundary: DataFrame, present: DataFrame, job_sql: LakeJobSql) ->
         present.alias("s")
         .selectExpr(f"{hashed} AS __flow_present")
         .groupBy("__flow_present")
-        .agg(expr("count(*) AS __flow_copies"))
+        .agg(f.expr("count(*) AS __flow_copies"))
     )
     joined = numbered.join(copies, numbered["__flow_hash"] == copies["__flow_present"], "left")
     return joined.where("__flow_copies IS NULL OR __flow_copy > __flow_copies").selectExpr(

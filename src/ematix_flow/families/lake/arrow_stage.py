@@ -26,6 +26,7 @@ from ematix_flow.families.lake.integrity import StageFacts
 from ematix_flow.families.sql.sink import earlier_watermark, later_watermark
 from ematix_flow.families.violations import SAMPLES, row_keys
 from ematix_flow.foundation import fault
+from ematix_flow.foundation.lazy_imports import pa, pc, pq
 from ematix_flow.storage.os_errors import translated_os_errors
 
 _OUTCOME = "file STRING, rows BIGINT, facts STRING"
@@ -93,8 +94,6 @@ def _work(job: WriteJob, folder: Path, options: Mapping[str, Any]) -> _TaskPlan:
 
 def _writer(work: _TaskPlan) -> Any:
     def write(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow.parquet as pq
-
         name = f"part-{attempt_number()}.parquet"
         schema = arrow_schema(list(work.columns))
         task_facts = _TaskFacts(work)
@@ -115,8 +114,6 @@ def _writer(work: _TaskPlan) -> Any:
 
 def _complete_rows(group: Any, schema: Any, work: _TaskPlan) -> Any:
     """Return the declared columns, the metadata columns, and NULL for columns that only later loads fill."""
-    import pyarrow as pa
-
     present = set(group.column_names)
     columns = []
     for field in schema:
@@ -142,8 +139,6 @@ class _TaskFacts:
         self.earliest: str | None = None
 
     def add(self, group: Any) -> None:
-        import pyarrow.compute as pc
-
         self.rows += group.num_rows
         for name in self._work.not_null:
             if group.column(name).null_count:
@@ -208,6 +203,4 @@ def _merged(answers: list[dict[str, Any]], work: _TaskPlan) -> StageFacts:
 
 
 def _write_empty(folder: Path, work: _TaskPlan) -> None:
-    import pyarrow.parquet as pq
-
     pq.write_table(arrow_schema(list(work.columns)).empty_table(), folder / "part-empty.parquet")

@@ -33,6 +33,7 @@ from ematix_flow.families.lake.table_change import (
     row_expressions,
     row_values,
 )
+from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.sql.spark_text import quote, text_literal
 
 if TYPE_CHECKING:
@@ -67,25 +68,21 @@ def apply_changes(
 
 def _with_staleness(stage: DataFrame, cdc_watermarks: DataFrame, strategy: Changes) -> DataFrame:
     """Return every staged row with the flags: stale, late, with a later clock."""
-    from pyspark.sql.functions import expr
-
     known = cdc_watermarks.where(f"pipeline_name = {text_literal(strategy.gate)}").alias("g")
     moment, place = f"s.{EVENT_MS}", f"s.{POSITION}"
     stale = f"coalesce({stale_sql('g.last_seen_ts_ms', 'g.source_position', moment, place)}, false)"
     late = f"coalesce(g.last_seen_ts_ms - {moment} > {strategy.tolerance_ms}, false)"
     later = f"coalesce({moment} - g.last_seen_ts_ms > {strategy.tolerance_ms}, false)"
-    joined = stage.alias("s").join(known, expr(f"g.pk_json = s.{KEY}"), "left")
+    joined = stage.alias("s").join(known, f.expr(f"g.pk_json = s.{KEY}"), "left")
     return joined.selectExpr("s.*", f"{stale} AS {_STALE}", f"{late} AS {_LATE}", f"{later} AS {_LATER}")
 
 
 def _written(
     fresh: DataFrame, target: DataFrame, job_sql: LakeJobSql, strategy: Changes, kept: Sequence[str]
 ) -> DataFrame:
-    from pyspark.sql.functions import expr
-
     soft = [strategy.soft] if strategy.soft else []
     t = target.selectExpr("*", f"true AS {_THERE}").alias("t")
-    joined = fresh.alias("s").join(t, expr(job_sql.equal(strategy.keys)), "left")
+    joined = fresh.alias("s").join(t, f.expr(job_sql.equal(strategy.keys)), "left")
     absent, goes = f"t.{_THERE} IS NULL", f"s.{OPERATION} = '{GONE}'"
     marked = " OR ".join(f"NOT (t.{quote(name)} <=> s.{quote(name)})" for name in soft) or "true"
     keeps = {name: f"coalesce(s.{KEPT} IN ({', '.join(map(text_literal, sets))}), false)" for name in job_sql.table

@@ -34,48 +34,32 @@ from ematix_flow.foundation.redact import mask
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]\s*(.*?)(?:\s*SQLSTATE: \w+|\n|$)", re.DOTALL)
 _NAME = re.compile(r"`([^`]+)`")
 _OVERTAKEN = ("RemoteFileChangedException", "Status Code: 412", "PreconditionFailed")
-_KNOWN: tuple[tuple[str, type[FlowError], str], ...] = (
-    ("FIELD_NOT_FOUND", MissingColumn, "check the column name"),
-    ("TABLE_OR_VIEW_NOT_FOUND", MissingTable, "check the table name"),
-    ("PATH_NOT_FOUND", MissingTable, "check the table name and the connection's path"),
-    ("DELTA_MISSING_DELTA_TABLE", MissingTable, "check the table name and the connection's path"),
-    ("DELTA_TABLE_NOT_FOUND", MissingTable, "check the table name and the connection's path"),
-    ("DELTA_PATH_DOES_NOT_EXIST", MissingTable, "check the table name and the connection's path"),
-    ("DELTA_CANNOT_CREATE_LOG_PATH", ConnectionFailed, "check the connection's path: no folder can be made there"),
-    ("DELTA_VIOLATE_CONSTRAINT", ConstraintViolation, "look at the row, and at the constraints of the table"),
-    ("DELTA_NOT_NULL_CONSTRAINT_VIOLATED", NullViolation, "declare the column `| None`, or give it a default(...)"),
-    (
-        "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",
-        DuplicateKeys,
-        "the table holds a key twice: remove one",
-    ),
-    ("DELTA_CONCURRENT", LeaseHeld, "another writer changed the table meanwhile: run it again"),
-    ("DELTA_METADATA_CHANGED", LeaseHeld, "another writer changed the table meanwhile: run it again"),
-    ("DELTA_PROTOCOL_CHANGED", LeaseHeld, "another writer changed the table meanwhile: run it again"),
-    (
-        "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAME",
-        Unsupported,
-        "rename the column: letters, digits and _ are always fine",
-    ),
-    ("DELTA_UNSUPPORTED", Unsupported, "copy the table by hand, or declare what is there"),
-    ("NOT_SUPPORTED_CHANGE_COLUMN", Unsupported, "copy the table by hand, or declare what is there"),
-    ("DELTA_FAILED_TO_MERGE_FIELDS", DriftError, "compare the table with its declaration: flow preview NAME"),
-    ("DELTA_SCHEMA_CHANGED", RunFailed, "start the stream again: it goes on with the table's new columns"),
-    ("DELTA_SOURCE_", Unsupported, "rows of the table were changed or deleted: read its change feed (changes:NAME)"),
-    ("DELTA_SCHEMA", DriftError, "compare the table with its declaration: flow preview NAME"),
-    ("CANNOT_PARSE", BadValue, "look at the value in the source, or parse it with a normalizer"),
-    ("CAST_", BadValue, "look at the value in the source, or parse it with a normalizer"),
-    ("NUMERIC_VALUE_OUT_OF_RANGE", BadValue, "look at the value in the source, or declare a larger type"),
-    ("MALFORMED_", BadValue, "look at that record in the file; short rows are taken with truncated_rows_ok=True"),
-    ("FAILED_READ_FILE", BadValue, "look at that file: it does not have the connection's format"),
-    ("UNABLE_TO_INFER_SCHEMA", MissingTable, "the folder holds no data yet"),
-    ("PARSE_SYNTAX_ERROR", SqlError, "lakes and files are queried in Spark SQL"),
-    ("DATATYPE_MISMATCH", SqlError, "lakes and files are queried in Spark SQL"),
-    ("UNRESOLVED_ROUTINE", SqlError, "lakes and files are queried in Spark SQL"),
-    ("AMBIGUOUS_REFERENCE", SqlError, "name the table with the column"),
-    ("MISSING_GROUP_BY", SqlError, "lakes and files are queried in Spark SQL"),
-    ("MISSING_AGGREGATION", SqlError, "lakes and files are queried in Spark SQL"),
-)
+_VALUE = "look at the value in the source, or parse it with a normalizer"
+_AGAIN = "another writer changed the table meanwhile: run it again"
+_KNOWN: tuple[tuple[tuple[str, ...], type[FlowError], str], ...] = (
+    (("FIELD_NOT_FOUND",), MissingColumn, "check the column name"),
+    (("TABLE_OR_VIEW_NOT_FOUND",), MissingTable, "check the table name"),
+    (("PATH_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST"), MissingTable,
+     "check the table name and the connection's path"),
+    (("DELTA_CANNOT_CREATE_LOG_PATH",), ConnectionFailed, "check the connection's path: no folder can be made there"),
+    (("DELTA_VIOLATE_CONSTRAINT",), ConstraintViolation, "look at the row, and at the constraints of the table"),
+    (("DELTA_NOT_NULL_CONSTRAINT_VIOLATED",), NullViolation, "declare the column `| None`, or give it a default(...)"),
+    (("DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",), DuplicateKeys, "the table holds a key twice: remove one"),
+    (("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED"), LeaseHeld, _AGAIN),
+    (("DELTA_INVALID_CHARACTERS_IN_COLUMN_NAME",), Unsupported, "rename the column: letters, digits and _ are always fine"),
+    (("DELTA_UNSUPPORTED", "NOT_SUPPORTED_CHANGE_COLUMN"), Unsupported, "copy the table by hand, or declare what is there"),
+    (("DELTA_SCHEMA_CHANGED",), RunFailed, "start the stream again: it goes on with the table's new columns"),
+    (("DELTA_SOURCE_",), Unsupported, "rows of the table were changed or deleted: read its change feed (changes:NAME)"),
+    (("DELTA_FAILED_TO_MERGE_FIELDS", "DELTA_SCHEMA"), DriftError, "compare the table with its declaration: flow preview NAME"),
+    (("CANNOT_PARSE", "CAST_"), BadValue, _VALUE),
+    (("NUMERIC_VALUE_OUT_OF_RANGE",), BadValue, "look at the value in the source, or declare a larger type"),
+    (("MALFORMED_",), BadValue, "look at that record in the file; short rows are taken with truncated_rows_ok=True"),
+    (("FAILED_READ_FILE",), BadValue, "look at that file: it does not have the connection's format"),
+    (("UNABLE_TO_INFER_SCHEMA",), MissingTable, "the folder holds no data yet"),
+    (("AMBIGUOUS_REFERENCE",), SqlError, "name the table with the column"),
+    (("PARSE_SYNTAX_ERROR", "DATATYPE_MISMATCH", "UNRESOLVED_ROUTINE", "MISSING_GROUP_BY", "MISSING_AGGREGATION"), SqlError,
+     "lakes and files are queried in Spark SQL"),
+)  # fmt: skip
 
 
 def translate(exc: Exception) -> FlowError | None:
@@ -99,8 +83,8 @@ def translate(exc: Exception) -> FlowError | None:
     for condition, message in _CONDITION.findall(text):
         if condition.startswith("UNRESOLVED_COLUMN"):
             return _missing_column(message)
-        for start, kind, hint in _KNOWN:
-            if condition.startswith(start):
+        for starts, kind, hint in _KNOWN:
+            if condition.startswith(starts):
                 return kind(mask(" ".join(message.split())) or condition, hint=hint)
     return recognise_sail_error(text) if is_active_session_sail() else None
 

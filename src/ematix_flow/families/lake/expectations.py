@@ -15,6 +15,7 @@ from ematix_flow.dataplane.parquet_stage import scratch_dir
 from ematix_flow.declare.quality.checks import Check
 from ematix_flow.families.expectations import StagedRows, run_checks
 from ematix_flow.foundation.errors import QualityDependencyMissing, QualityUnrunnable
+from ematix_flow.foundation.lazy_imports import pc, pq
 from ematix_flow.sql.expressions import literal
 from ematix_flow.sql.expressions.check_conditions import newest_value
 from ematix_flow.sql.spark_text import quote
@@ -91,9 +92,6 @@ def newest_in(table: DataFrame | None, column: str) -> Any:
 
 def newest_in_files(files: Sequence[Path], column: str) -> Any:
     """Return the newest value of a column in Parquet files; files older than the column lack it."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
     values = []
     for file in files:
         opened = pq.ParquetFile(file)

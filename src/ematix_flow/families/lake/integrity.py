@@ -21,6 +21,7 @@ from ematix_flow.families.violations import (
     samples_text,
 )
 from ematix_flow.foundation.errors import BadValue, DataError
+from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.sql.spark_text import quote, text_literal
 from ematix_flow.storage.os_errors import translated_os_errors
 from ematix_flow.storage.paths import LakePath, write_atomically
@@ -59,12 +60,11 @@ def gather_facts(
 ) -> tuple[DataFrame, Callable[[], StageFacts]]:
     """Return the same rows, counted while they are written, and a function that gives the facts afterwards."""
     from pyspark.sql import Observation
-    from pyspark.sql.functions import expr
 
     if is_sail_session(frame.sparkSession):  # Sail has no Observation: the stage is read once more
         return frame, lambda: _facts_from_row(staged().selectExpr(*_questions(job)).collect()[0].asDict(), job)
     watch = Observation()
-    return frame.observe(watch, *map(expr, _questions(job))), lambda: _facts_from_row(watch.get, job)
+    return frame.observe(watch, *map(f.expr, _questions(job))), lambda: _facts_from_row(watch.get, job)
 
 
 def _questions(job: WriteJob) -> list[str]:
@@ -98,10 +98,8 @@ def refuse_violations(facts: StageFacts, staged: Callable[[], DataFrame], job: W
 
 def repeated_keys(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Return the keys of more than one row, each with the number of its rows."""
-    from pyspark.sql.functions import expr
-
     names = [quote(key) for key in keys]
-    return frame.selectExpr(*names).groupBy(*names).agg(expr("count(*) AS __flow_n")).where("__flow_n > 1")
+    return frame.selectExpr(*names).groupBy(*names).agg(f.expr("count(*) AS __flow_n")).where("__flow_n > 1")
 
 
 def check_keys(frame: DataFrame, job: WriteJob, keys: Sequence[str]) -> None:

@@ -23,6 +23,7 @@ from ematix_flow.families.lake.table_change import (
     row_values,
 )
 from ematix_flow.families.violations import check_deletes
+from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.sql.spark_text import quote
 
 if TYPE_CHECKING:
@@ -63,10 +64,8 @@ def draft_merge(
 
 
 def _merge_actions(stage: DataFrame, target: DataFrame, job_sql: LakeJobSql, strategy: Merge) -> DataFrame:
-    from pyspark.sql.functions import expr
-
     t = target.selectExpr("*", f"true AS {_THERE}").alias("t")
-    joined = stage.alias("s").join(t, expr(job_sql.equal(strategy.keys)), "left")
+    joined = stage.alias("s").join(t, f.expr(job_sql.equal(strategy.keys)), "left")
     absent = f"t.{_THERE} IS NULL"
     changed = job_sql.differ(strategy.compare)
     if strategy.deletes is Deletes.SOFT:
@@ -83,11 +82,11 @@ def _merge_actions(stage: DataFrame, target: DataFrame, job_sql: LakeJobSql, str
 
 
 def _delete_actions(stage: DataFrame, target: DataFrame, job_sql: LakeJobSql, strategy: Merge) -> DataFrame:
-    from pyspark.sql.functions import expr
-
     keys = stage.selectExpr(*(quote(key) for key in strategy.keys)).alias("s")
     gone = (
-        target.where(_target_condition(strategy)).alias("t").join(keys, expr(job_sql.equal(strategy.keys)), "left_anti")
+        target.where(_target_condition(strategy))
+        .alias("t")
+        .join(keys, f.expr(job_sql.equal(strategy.keys)), "left_anti")
     )
     flags = {"deleted": "true", "missing": "true"}
     if strategy.deletes is Deletes.HARD:

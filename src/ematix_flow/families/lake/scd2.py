@@ -24,6 +24,7 @@ from ematix_flow.families.lake.table_change import (
     row_values,
 )
 from ematix_flow.families.violations import check_deletes, check_forgotten
+from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.sql.spark_text import quote
 
 if TYPE_CHECKING:
@@ -70,10 +71,8 @@ def draft_scd2(stage: DataFrame, target: DataFrame, job_sql: LakeJobSql, strateg
 
 def deleted_keys(stage: DataFrame, target: DataFrame, job_sql: LakeJobSql, strategy: Scd2) -> DataFrame:
     """Return actions that delete every version of the keys that the stage lacks."""
-    from pyspark.sql.functions import expr
-
     keys = stage.selectExpr(*(quote(key) for key in strategy.keys)).alias("s")
-    gone = target.alias("t").join(keys, expr(job_sql.equal(strategy.keys)), "left_anti").alias("t")
+    gone = target.alias("t").join(keys, f.expr(job_sql.equal(strategy.keys)), "left_anti").alias("t")
     flags = {"deleted": "true", "missing": f"t.{quote(IS_CURRENT)}"}
     return gone.selectExpr(*row_expressions(job_sql, row_values("t", job_sql)), *action(DELETE, flags))
 
@@ -89,11 +88,9 @@ def expired_versions(current: DataFrame, job_sql: LakeJobSql, strategy: Scd2) ->
 
 def _versions(stage: DataFrame, target: DataFrame, job_sql: LakeJobSql, strategy: Scd2) -> DataFrame:
     """Join the stage with the versions of its keys; return an action for the old version, the new one, or both."""
-    from pyspark.sql.functions import expr
-
     whole = strategy.ttl is not None or strategy.deletes is Deletes.SOFT
     joined = stage.selectExpr("*", f"true AS {_STAGED}").alias("s").join(
-        _matched_versions(target, job_sql, strategy).alias("t"), expr(job_sql.equal(strategy.keys)), "full" if whole else "left"
+        _matched_versions(target, job_sql, strategy).alias("t"), f.expr(job_sql.equal(strategy.keys)), "full" if whole else "left"
     )  # fmt: skip
     cases = _Cases(job_sql, strategy)
     olds = [*row_expressions(job_sql, cases.old_row()), *action(WRITE, cases.old_flags())]

@@ -31,6 +31,7 @@ from ematix_flow.families.lake.table_change import (
 from ematix_flow.families.sql import scd2_events as sql_events
 from ematix_flow.families.sql.scd2_events import GONE, HASH, OBSERVED
 from ematix_flow.families.violations import check_deletes, check_forgotten
+from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.sql.spark_text import quote, text_literal
 
 if TYPE_CHECKING:
@@ -129,10 +130,8 @@ class Events:
         self, stage: DataFrame, target: DataFrame, known: DataFrame, new: NewObservations, *, staged: int
     ) -> ChangeDraft:
         """Return the actions that bring the versions of every touched key to the computed state."""
-        from pyspark.sql.functions import expr
-
         touched = self._side(new.rows.selectExpr(*self._keys).distinct()).alias("s")
-        same_key = expr(self.w.equal(self.strategy.keys))
+        same_key = f.expr(self.w.equal(self.strategy.keys))
         remembered = self._side(known.unionByName(new.rows, allowMissingColumns=True))
         versions = self._versions(remembered.alias("t").join(touched, same_key, "left_semi"))
         present = target.alias("t").join(touched, same_key, "left_semi")
@@ -189,16 +188,12 @@ class Events:
         return self._side(rows.dropDuplicates([*self.strategy.keys, HASH]))
 
     def _unknown(self, stage: DataFrame, known: DataFrame) -> DataFrame:
-        from pyspark.sql.functions import expr
-
         same = f"{self.w.equal(self.strategy.keys)} AND t.{HASH} = s.{HASH}"
-        return self._observations_in(stage).alias("s").join(known.alias("t"), expr(same), "left_anti")
+        return self._observations_in(stage).alias("s").join(known.alias("t"), f.expr(same), "left_anti")
 
     def _missing(self, stage: DataFrame, versions: DataFrame) -> DataFrame:
-        from pyspark.sql.functions import expr
-
         keys = stage.selectExpr(*self._keys).alias("s")
-        return versions.alias("t").join(keys, expr(self.w.equal(self.strategy.keys)), "left_anti")
+        return versions.alias("t").join(keys, f.expr(self.w.equal(self.strategy.keys)), "left_anti")
 
     def _deleted_keys(self, missing: DataFrame) -> DataFrame:
         """Return a deletion observation, at the time of the load, for each key missing from the snapshot."""
@@ -241,11 +236,9 @@ class Events:
         return f"CASE WHEN {expiry} <= {now} AND (__flow_next_starts IS NULL OR {expiry} < __flow_next_starts) THEN {expiry} ELSE __flow_next_starts END"
 
     def _differences(self, versions: DataFrame, present: DataFrame) -> DataFrame:
-        from pyspark.sql.functions import expr
-
         w, keys = self.w, self.strategy.keys
         same = f"{w.equal(keys)} AND t.{VALID_FROM} = s.{VALID_FROM}"
-        joined = versions.alias("s").join(present.alias("t"), expr(same), "full")
+        joined = versions.alias("s").join(present.alias("t"), f.expr(same), "full")
         absent, vanished = f"t.{VALID_FROM} IS NULL", f"s.{VALID_FROM} IS NULL"
         kept = w.job.shape.stored_columns
         written = [name for name in (*kept, VALID_TO, IS_CURRENT, ROW_HASH) if name not in keys]

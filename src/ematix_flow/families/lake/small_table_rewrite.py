@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.families.lake.table_change import ACTION, OWN, ActionCounts, ChangeDraft
+from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.sql.spark_text import quote
 
 if TYPE_CHECKING:
@@ -61,7 +62,6 @@ def rewrite_rows(
     `target` is None where the table has no rows.
     """
     from pyspark.sql import Observation
-    from pyspark.sql.functions import expr
 
     watch = Observation()
     below = _side(draft.actions, _ACTED, columns, (*draft.columns, *OWN))
@@ -74,7 +74,7 @@ def rewrite_rows(
         "*", f"count_if({_SIDE} = '{_TABLE}') {group} AS {_ROWS}", f"count_if({_SIDE} = '{_ACTED}') {group} AS {_ACTIONS}",
         *(f"first({quote(name)}, true) {group} AS {_before(name)}" for name in _missing_rows(draft, columns)),
     )  # fmt: skip
-    watched = grouped.observe(watch, *map(expr, _questions(draft, columns)))
+    watched = grouped.observe(watch, *map(f.expr, _questions(draft, columns)))
     part = f"IF({_SIDE} = '{_ACTED}' AND {_ROWS} = 0, '{NEW}', '{OLD}') AS {PART}"
     return watched.where(_STAYS).selectExpr(*_values(draft, columns), part), lambda: RewriteResult.from_row(watch.get)
 
@@ -84,12 +84,10 @@ def _side(frame: DataFrame, side: str, columns: StructType, present: Sequence[st
 
     `frame.columns` is not read, because on a remote engine that is a request to the server.
     """
-    from pyspark.sql.functions import col, lit
-
     kinds: list[tuple[str, Any]] = [(field.name, field.dataType) for field in columns.fields]
     kinds += [(name, "string" if name == ACTION else "int") for name in OWN]
-    selected = [(col(quote(name)) if name in present else lit(None)).cast(kind).alias(name) for name, kind in kinds]
-    return frame.select(*selected, lit(side).alias(_SIDE))
+    selected = [(f.col(quote(name)) if name in present else f.lit(None)).cast(kind).alias(name) for name, kind in kinds]
+    return frame.select(*selected, f.lit(side).alias(_SIDE))
 
 
 def _missing_rows(draft: ChangeDraft, columns: StructType) -> list[str]:

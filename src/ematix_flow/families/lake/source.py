@@ -16,6 +16,7 @@ from ematix_flow.dataplane.spark_types import carrier_expressions, source_column
 from ematix_flow.families.lake.columns import since, watermark_literal
 from ematix_flow.families.lake.errors import translated_errors
 from ematix_flow.foundation.errors import FlowError, MissingTable, PlanError, SqlError
+from ematix_flow.foundation.lazy_imports import exp, sqlglot
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.sql.joins.file_statistics import TableFiles
 from ematix_flow.sql.joins.reorder import Reordered, reorder_joins
@@ -153,8 +154,6 @@ class LakeSource(SparkSqlSource):
         linear_query = parse_linear(query, "spark")
         if linear_query is None or linear_query.tree.args.get("where"):
             return None
-        from sqlglot import exp
-
         return self.rows(self.locate(table_name_parts(linear_query.tree.find(exp.Table))))
 
     def _listed(self, folder: LakePath, names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -186,8 +185,6 @@ def table_name_parts(table: Any) -> tuple[str, ...]:
 
 def replace_in_text(query: str, tree: Any, tables: Iterable[tuple[Any, str]], *, bare: Container[int] = ()) -> str:
     """Return the text with other names for these tables, each with its old name as alias except the `bare` ones."""
-    from sqlglot import exp
-
     edits: list[tuple[int, int, str]] = []
     for table, name in tables:
         parts = table.parts
@@ -204,8 +201,6 @@ def replace_in_text(query: str, tree: Any, tables: Iterable[tuple[Any, str]], *,
 
 def parse_query(query: str) -> Any:
     """Return the tree of a query; raise `SqlError` for another statement."""
-    from sqlglot import exp
-
     tree = parse_statement(query)
     if not isinstance(tree, exp.Query):
         raise SqlError("a source takes one query", hint="write one SELECT")
@@ -214,19 +209,16 @@ def parse_query(query: str) -> Any:
 
 def parse_statement(query: str) -> Any:
     """Return the tree of one statement of Spark SQL."""
-    import sqlglot
-    from sqlglot.errors import ParseError, SqlglotError
-
     try:
         trees = sqlglot.parse(query, read="spark")
-    except ParseError as exc:
+    except sqlglot.errors.ParseError as exc:
         first = exc.errors[0] if exc.errors else {}
         where = (
             f" (line {first.get('line')}, column {first.get('col')}, near {first.get('highlight')!r})" if first else ""
         )
         raise SqlError(f"the query is not Spark SQL: {first.get('description') or exc}{where}",
                        hint="lakes and files are queried in Spark SQL") from exc  # fmt: skip
-    except SqlglotError as exc:
+    except sqlglot.errors.SqlglotError as exc:
         raise SqlError(f"the query is not Spark SQL: {exc}", hint="lakes and files are queried in Spark SQL") from exc
     if len(trees) != 1 or trees[0] is None:
         raise SqlError(f"one statement is expected, not {len(trees)}", hint="write them one by one")
@@ -235,7 +227,6 @@ def parse_statement(query: str) -> Any:
 
 def _tables(tree: Any) -> list[Any]:
     """Return the tables that are not names of a WITH query in scope."""
-    from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 
     tables: dict[int, Any] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.cdc import GATE
 from ematix_flow.contract.checks import CheckResult
+from ematix_flow.contract.lane import ArrowStage
 from ematix_flow.contract.write import Commit, Counts, Stage, WriteJob, WriteResult, WriteSession
 from ematix_flow.declare.quality.checks import Check
 from ematix_flow.declare.strategy import Append, Changes, Merge, Scd2, Truncate
@@ -40,7 +41,7 @@ class _RolledBack(Exception):
         self.result = result
 
 
-class SqlSink(ABC):
+class SqlSink(ArrowStage):
     """A database as a target; a backend implements how to connect and how to fill a stage."""
 
     dialect: SqlDialect
@@ -49,19 +50,23 @@ class SqlSink(ABC):
     def connect(self) -> SqlSession:
         """Return a new session."""
 
-    def keep_session(self) -> None:  # noqa: B027  only some backends can
+    def keep_session(self) -> None:
         """Use one session from now on where the backend supports it, until `release`."""
 
-    def release_session(self) -> None:  # noqa: B027
+    def release_session(self) -> None:
         """Close the session that `hold` keeps open."""
 
     @abstractmethod
     def ddl(self) -> SqlDdl:
         """Return the object that inspects and changes tables of this database."""
 
-    @abstractmethod
+    def arrow_obstacle(self, job: WriteJob) -> str | None:
+        """Return the reason why tasks cannot write Arrow batches; None where every load can use them."""
+        return None
+
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
         """Write the frame into a new stage, with the column types of the target."""
+        return self.stage_arrow(job, frame)
 
     @abstractmethod
     def drop_stage(self, session: SqlSession, run_id: str) -> None:

@@ -6,14 +6,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ematix_flow.foundation.errors import ConnectionFailed, FlowError, MissingDriver, PermissionDenied, Unreachable
+from ematix_flow.declare.connections import GlueSchemaRegistryConnection
+from ematix_flow.foundation.drivers import require_driver
+from ematix_flow.foundation.errors import ConnectionFailed, FlowError, PermissionDenied, Unreachable
 from ematix_flow.foundation.redact import mask
 from ematix_flow.messages.registries.registry import GLUE_WIRE, RegisteredSchema, SchemaId, SchemaRefused, UnknownSchema
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import GlueSchemaRegistryConnection
 
 _BUSY = ("ThrottlingException", "InternalServiceException", "ServiceUnavailable", "OperationTimeoutException")
 _REFUSED = (
@@ -40,15 +39,12 @@ class GlueRegistry:
     @classmethod
     def of(cls, connection: GlueSchemaRegistryConnection, *, endpoint: str | None = None) -> GlueRegistry:
         """Return the registry of a connection; `endpoint` is given only where it is not Amazon's."""
-        try:
-            import boto3
-            from botocore.config import Config
-            from botocore.exceptions import BotoCoreError
-        except ImportError as error:
-            raise MissingDriver(
-                "the Glue schema registry needs boto3, which is not installed",
-                hint='pip install "ematix-flow-spark[glue-schema-registry]"',
-            ) from error
+        boto3 = require_driver(
+            "boto3", needed_by="the Glue schema registry", package="boto3", extra="glue-schema-registry"
+        )
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+
         try:
             session = boto3.session.Session(
                 profile_name=connection.aws_profile,

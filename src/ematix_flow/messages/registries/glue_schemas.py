@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ematix_flow.declare.connections import GlueSchemaRegistryConnection
 from ematix_flow.foundation.errors import DeclarationError, Unsupported
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.messages.registries.glue import OPENED, GlueRegistry
 from ematix_flow.messages.registries.registry import UnknownSchema
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import GlueSchemaRegistryConnection
 
 _FORMATS = ("AVRO", "PROTOBUF", "JSON")
 _LATEST = "LATEST"

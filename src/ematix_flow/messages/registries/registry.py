@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from ematix_flow.declare.connections import (
+    Connection,
+    GlueSchemaRegistryConnection,
+    SchemaRegistryConnection,
+    get_connection,
+)
 from ematix_flow.foundation.errors import FlowError, UnknownName, WrongType
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import Connection
 
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 CONFLUENT_WIRE, GLUE_WIRE = "confluent", "glue"
@@ -70,8 +73,6 @@ class SchemaRegistry(Protocol):
 
 def registry_of(broker: Connection, *, find: Callable[[str], Connection] | None = None) -> SchemaRegistry | None:
     """Return the registry of a broker's connection, None where it has none; `find` looks connections up by name."""
-    from ematix_flow.declare.connections import get_connection
-
     if getattr(broker, "schema_registry_url", None):
         return open_registry(broker.resolved().schema_registry_url)  # type: ignore[attr-defined]
     named = getattr(broker, "schema_registry", None)
@@ -82,8 +83,6 @@ def registry_of(broker: Connection, *, find: Callable[[str], Connection] | None 
 
 def open_registry(named: Connection | str) -> SchemaRegistry:
     """Return the registry of a connection, or at a URL."""
-    from ematix_flow.declare.connections import GlueSchemaRegistryConnection, SchemaRegistryConnection
-
     if isinstance(named, str):
         from ematix_flow.messages.registries.confluent import ConfluentRegistry
 

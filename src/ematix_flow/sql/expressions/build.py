@@ -7,60 +7,33 @@ from typing import Any
 
 from ematix_flow.declare.normalizers import normalizers
 from ematix_flow.declare.normalizers.patterns import Replacement, parse_pattern, parse_replacement
-from ematix_flow.sql.expressions import datetime_text, number_text
-from ematix_flow.sql.expressions.tree import (
-    AsTextExpr,
-    AtTimeZoneExpr,
-    CaseExpr,
-    CoalesceExpr,
-    ColumnExpr,
-    CompareExpr,
-    Condition,
-    DateTruncExpr,
-    Expression,
-    IsNullExpr,
-    Kind,
-    LiteralExpr,
-    LowerExpr,
-    NullExpr,
-    NullIfExpr,
-    OneOfExpr,
-    RaiseExpr,
-    RegexReplaceExpr,
-    ReplaceExpr,
-    RoundExpr,
-    SubstringExpr,
-    TrimExpr,
-    UpperExpr,
-    UserSqlExpr,
-    kind_of,
-)
+from ematix_flow.sql.expressions import datetime_text, number_text, tree
 
 
-def build_expression(markers: Sequence[object], column: ColumnExpr | None) -> Expression:
+def build_expression(markers: Sequence[object], column: tree.ColumnExpr | None) -> tree.Expression:
     """Return the tree of a column's markers around its source column (None where the first marker is `derive`)."""
-    tree: Expression | None = column
+    expression: tree.Expression | None = column
     for marker in normalizers.check_chain(markers):
-        tree = (
-            UserSqlExpr(marker.expression, None)
+        expression = (
+            tree.UserSqlExpr(marker.expression, None)
             if isinstance(marker, normalizers.Derive)
-            else _step(marker, _require_tree(tree))
+            else _step(marker, _require_expression(expression))
         )
-    return _require_tree(tree)
+    return _require_expression(expression)
 
 
-def output_type(markers: Sequence[object]) -> Kind | None:
+def output_type(markers: Sequence[object]) -> tree.Kind | None:
     """Return the kind of column a chain gives (`parse_int()`: `big_int`), None where it depends on the source."""
-    return kind_of(build_expression(markers, ColumnExpr("x")))
+    return tree.kind_of(build_expression(markers, tree.ColumnExpr("x")))
 
 
-def _require_tree(tree: Expression | None) -> Expression:
-    if tree is None:
+def _require_expression(expression: tree.Expression | None) -> tree.Expression:
+    if expression is None:
         raise ValueError("a chain that does not begin with derive needs a column")
-    return tree
+    return expression
 
 
-def _step(marker: normalizers.Normalizer, x: Expression) -> Expression:
+def _step(marker: normalizers.Normalizer, x: tree.Expression) -> tree.Expression:
     match marker:
         case (
             normalizers.ParseTimestamp()
@@ -71,58 +44,58 @@ def _step(marker: normalizers.Normalizer, x: Expression) -> Expression:
         ):
             return _parsing(marker, x)
         case normalizers.ToTimezone(zone):
-            return AtTimeZoneExpr(x, zone)
+            return tree.AtTimeZoneExpr(x, zone)
         case normalizers.DateTrunc(unit):
-            return DateTruncExpr(x, unit)
+            return tree.DateTruncExpr(x, unit)
         case normalizers.Round(digits):
-            return RoundExpr(x, digits)
+            return tree.RoundExpr(x, digits)
         case normalizers.Clamp(low, high):
             return _clamp(x, low, high)
         case normalizers.Default(value):
-            return CoalesceExpr(_text(x) if isinstance(value, str) else x, LiteralExpr(value))
+            return tree.CoalesceExpr(_text(x) if isinstance(value, str) else x, tree.LiteralExpr(value))
         case normalizers.NullIf(value):
-            return NullIfExpr(_text(x) if isinstance(value, str) else x, LiteralExpr(value))
+            return tree.NullIfExpr(_text(x) if isinstance(value, str) else x, tree.LiteralExpr(value))
         case normalizers.Sql(expression):
-            return UserSqlExpr(expression, x)
+            return tree.UserSqlExpr(expression, x)
     return _text_step(marker, _text(x))
 
 
-def _text_step(marker: normalizers.Normalizer, x: Expression) -> Expression:
+def _text_step(marker: normalizers.Normalizer, x: tree.Expression) -> tree.Expression:
     match marker:
         case normalizers.Trim():
-            return TrimExpr(x)
+            return tree.TrimExpr(x)
         case normalizers.Lower():
-            return LowerExpr(x)
+            return tree.LowerExpr(x)
         case normalizers.Upper():
-            return UpperExpr(x)
+            return tree.UpperExpr(x)
         case normalizers.EmptyToNull():
-            return NullIfExpr(x, LiteralExpr(""))
+            return tree.NullIfExpr(x, tree.LiteralExpr(""))
         case normalizers.WhitespaceToNull():
-            return NullIfExpr(TrimExpr(x), LiteralExpr(""))
+            return tree.NullIfExpr(tree.TrimExpr(x), tree.LiteralExpr(""))
         case normalizers.EmailNormalize():
-            return LowerExpr(TrimExpr(x))
+            return tree.LowerExpr(tree.TrimExpr(x))
         case normalizers.PhoneNormalize():
-            return RegexReplaceExpr(x, parse_pattern("[^0-9+]"), Replacement(()), everywhere=True)
+            return tree.RegexReplaceExpr(x, parse_pattern("[^0-9+]"), Replacement(()), everywhere=True)
         case normalizers.Replace(old, new):
-            return ReplaceExpr(x, old, new)
+            return tree.ReplaceExpr(x, old, new)
         case normalizers.TruncateText(n):
-            return SubstringExpr(x, 1, n)
+            return tree.SubstringExpr(x, 1, n)
         case normalizers.RegexReplace(source, replacement, flags):
             pattern = parse_pattern(source, ignore_case="i" in flags)
-            return RegexReplaceExpr(
+            return tree.RegexReplaceExpr(
                 x, pattern, parse_replacement(replacement, pattern=pattern), everywhere="g" in flags
             )
     raise TypeError(f"{marker!r} has no meaning as an expression")
 
 
-def _parsing(marker: normalizers.Normalizer, x: Expression) -> Expression:
+def _parsing(marker: normalizers.Normalizer, x: tree.Expression) -> tree.Expression:
     text = _text(x)
-    match marker, kind_of(x):
+    match marker, tree.kind_of(x):
         case (normalizers.ParseTimestamp(default=value), "timestamp_tz") | (
             normalizers.ParseDate(default=value),
             "date",
         ):
-            return x if value is None else CoalesceExpr(x, LiteralExpr(value))
+            return x if value is None else tree.CoalesceExpr(x, tree.LiteralExpr(value))
     match marker:
         case normalizers.ParseTimestamp():
             branches = datetime_text.instant_branches(text, marker.formats_to_try())
@@ -134,55 +107,55 @@ def _parsing(marker: normalizers.Normalizer, x: Expression) -> Expression:
         case normalizers.ParseNumeric(precision, scale):
             return _or_failure(text, number_text.decimal_branches(text, precision, scale), marker, kind="numeric")
         case normalizers.ParseBool(truthy, falsy):
-            word = LowerExpr(text)
+            word = tree.LowerExpr(text)
             answers = ((truthy, True), (falsy, False))
-            return CaseExpr(
+            return tree.CaseExpr(
                 tuple(
-                    (OneOfExpr(word, tuple(dict.fromkeys(one.lower() for one in words))), LiteralExpr(answer))
+                    (tree.OneOfExpr(word, tuple(dict.fromkeys(one.lower() for one in words))), tree.LiteralExpr(answer))
                     for words, answer in answers
                     if words
                 ),
-                NullExpr(),
+                tree.NullExpr(),
             )
     raise TypeError(f"{marker!r} parses nothing")
 
 
 def _or_failure(
-    text: Expression,
-    branches: tuple[tuple[Condition, Expression], ...],
+    text: tree.Expression,
+    branches: tuple[tuple[tree.Condition, tree.Expression], ...],
     marker: normalizers.ParseTimestamp | normalizers.ParseDate | normalizers.ParseInt | normalizers.ParseNumeric,
     *,
-    kind: Kind,
-) -> Expression:
+    kind: tree.Kind,
+) -> tree.Expression:
     if marker.on_failure == "error":
         message = f"{marker!r} cannot read "
-        return CaseExpr(((IsNullExpr(text), NullExpr()), *branches), RaiseExpr(message, text, kind))
-    parsed = CaseExpr(branches, NullExpr())
-    return parsed if marker.default is None else CoalesceExpr(parsed, LiteralExpr(marker.default))
+        return tree.CaseExpr(((tree.IsNullExpr(text), tree.NullExpr()), *branches), tree.RaiseExpr(message, text, kind))
+    parsed = tree.CaseExpr(branches, tree.NullExpr())
+    return parsed if marker.default is None else tree.CoalesceExpr(parsed, tree.LiteralExpr(marker.default))
 
 
-def _clamp(x: Expression, low: Any, high: Any) -> Expression:
-    branches: list[tuple[Condition, Expression]] = []
+def _clamp(x: tree.Expression, low: Any, high: Any) -> tree.Expression:
+    branches: list[tuple[tree.Condition, tree.Expression]] = []
     if low is not None:
-        branches.append((CompareExpr(x, "<", _bound(low)), _bound(low)))
+        branches.append((tree.CompareExpr(x, "<", _bound(low)), _bound(low)))
     if high is not None:
-        branches.append((CompareExpr(x, ">", _bound(high)), _bound(high)))
-    return CaseExpr(tuple(branches), x)
+        branches.append((tree.CompareExpr(x, ">", _bound(high)), _bound(high)))
+    return tree.CaseExpr(tuple(branches), x)
 
 
-def _bound(value: Any) -> Expression:
-    return UserSqlExpr(value, None) if isinstance(value, str) else LiteralExpr(value)
+def _bound(value: Any) -> tree.Expression:
+    return tree.UserSqlExpr(value, None) if isinstance(value, str) else tree.LiteralExpr(value)
 
 
-def _text(x: Expression) -> Expression:
-    return x if _is_made_text(x) else AsTextExpr(x)
+def _text(x: tree.Expression) -> tree.Expression:
+    return x if _is_made_text(x) else tree.AsTextExpr(x)
 
 
-def _is_made_text(x: Expression) -> bool:
+def _is_made_text(x: tree.Expression) -> bool:
     """Return whether our own operations created this text; a column's own text still has the column's collation."""
     match x:
-        case NullIfExpr(of) | CoalesceExpr(of):
+        case tree.NullIfExpr(of) | tree.CoalesceExpr(of):
             return _is_made_text(of)
-        case ColumnExpr() | LiteralExpr() | CaseExpr() | UserSqlExpr():
+        case tree.ColumnExpr() | tree.LiteralExpr() | tree.CaseExpr() | tree.UserSqlExpr():
             return False
-    return kind_of(x) == "text"
+    return tree.kind_of(x) == "text"

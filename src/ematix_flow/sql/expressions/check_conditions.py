@@ -6,22 +6,9 @@ from decimal import Decimal
 
 from ematix_flow.declare.quality import checks
 from ematix_flow.declare.types import ColumnType
-from ematix_flow.sql.expressions.dialects import renderer_for
+from ematix_flow.sql.expressions import tree
 from ematix_flow.sql.expressions.literals import known_dialect
-from ematix_flow.sql.expressions.tree import (
-    AsTextExpr,
-    ColumnExpr,
-    CompareExpr,
-    Condition,
-    EitherExpr,
-    Expression,
-    IsNullExpr,
-    LiteralExpr,
-    NotExpr,
-    OneOfExpr,
-    SearchesExpr,
-    known_kind,
-)
+from ematix_flow.sql.expressions.select import renderer_for
 
 _TEXTS = ("text", "string")
 _DOUBLES = ("float", "double")
@@ -34,7 +21,7 @@ def failing_condition(check: checks.RowCheck, column: str, kind: ColumnType, dia
     >>> failing_condition(checks.Between("n", 0, 9), 's."n"', Integer(), "postgres")
     '(s."n" < 0 OR s."n" > 9)'
     """
-    condition = _condition(check, ColumnExpr(column, known_kind(kind.kind)), kind, known_dialect(dialect))
+    condition = _condition(check, tree.ColumnExpr(column, tree.known_kind(kind.kind)), kind, known_dialect(dialect))
     return renderer_for(dialect).condition(condition)
 
 
@@ -51,25 +38,27 @@ def newest_value(column: str, dialect: str) -> str:
     return renderer_for(dialect).as_text(f"MAX({column})")
 
 
-def _condition(check: checks.RowCheck, column: ColumnExpr, kind: ColumnType, dialect: str) -> Condition:
+def _condition(check: checks.RowCheck, column: tree.ColumnExpr, kind: ColumnType, dialect: str) -> tree.Condition:
     match check:
         case checks.NotNull():
-            return IsNullExpr(column)
+            return tree.IsNullExpr(column)
         case checks.Between(_, low, high):
-            x: Expression = AsTextExpr(column) if kind.kind in _TEXTS else column
-            parts: list[Condition] = []
+            x: tree.Expression = tree.AsTextExpr(column) if kind.kind in _TEXTS else column
+            parts: list[tree.Condition] = []
             if low is not None:
-                parts.append(CompareExpr(x, "<", _bound(low, kind, dialect)))
+                parts.append(tree.CompareExpr(x, "<", _bound(low, kind, dialect)))
             if high is not None:
-                parts.append(CompareExpr(x, ">", _bound(high, kind, dialect)))
-            return EitherExpr(tuple(parts))
+                parts.append(tree.CompareExpr(x, ">", _bound(high, kind, dialect)))
+            return tree.EitherExpr(tuple(parts))
         case checks.Matches(_, pattern):
-            return NotExpr(SearchesExpr(AsTextExpr(column), pattern))
+            return tree.NotExpr(tree.SearchesExpr(tree.AsTextExpr(column), pattern))
         case checks.OneOf(_, values):
-            return NotExpr(OneOfExpr(AsTextExpr(column), tuple(str(value) for value in values)))
+            return tree.NotExpr(tree.OneOfExpr(tree.AsTextExpr(column), tuple(str(value) for value in values)))
 
 
-def _bound(value: checks.Bound, kind: ColumnType, dialect: str) -> Expression:
+def _bound(value: checks.Bound, kind: ColumnType, dialect: str) -> tree.Expression:
     if dialect == "duckdb" and kind.kind in _DOUBLES and isinstance(value, (int, float, Decimal)):
-        return ColumnExpr(f"CAST('{float(value)!r}' AS DOUBLE)")  # a long decimal would become a neighbouring double
-    return LiteralExpr(value)
+        return tree.ColumnExpr(
+            f"CAST('{float(value)!r}' AS DOUBLE)"
+        )  # a long decimal would become a neighbouring double
+    return tree.LiteralExpr(value)

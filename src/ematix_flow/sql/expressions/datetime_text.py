@@ -8,20 +8,7 @@ from dataclasses import dataclass
 
 from ematix_flow.declare.normalizers.formats import VARIABLE_WIDTH, FormatPart, parse_format
 from ematix_flow.declare.normalizers.patterns import Replacement, parse_pattern
-from ematix_flow.sql.expressions.tree import (
-    AndNotExpr,
-    CoalesceExpr,
-    ConcatExpr,
-    Condition,
-    Expression,
-    LiteralExpr,
-    MatchesExpr,
-    NullIfExpr,
-    RegexReplaceExpr,
-    SubstringExpr,
-    ToDateExpr,
-    ToInstantExpr,
-)
+from ematix_flow.sql.expressions import tree
 
 _TWO_DIGITS = {"HH24": "(?:[01][0-9]|2[0-3])", "MI": "[0-5][0-9]", "SS": "[0-5][0-9]"}
 _YEAR = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
@@ -72,7 +59,9 @@ class _FormatLayout:
         return sum(piece.width for piece in self.body)
 
 
-def instant_branches(text: Expression, formats: Sequence[str]) -> tuple[tuple[Condition, Expression], ...]:
+def instant_branches(
+    text: tree.Expression, formats: Sequence[str]
+) -> tuple[tuple[tree.Condition, tree.Expression], ...]:
     """Return a condition and an instant for each format; formats that differ only at their end share one."""
     branches = []
     for body, members in itertools.groupby(_layouts(formats), key=lambda layout: layout.body):
@@ -81,10 +70,11 @@ def instant_branches(text: Expression, formats: Sequence[str]) -> tuple[tuple[Co
     return tuple(branches)
 
 
-def date_branches(text: Expression, formats: Sequence[str]) -> tuple[tuple[Condition, Expression], ...]:
+def date_branches(text: tree.Expression, formats: Sequence[str]) -> tuple[tuple[tree.Condition, tree.Expression], ...]:
     """Return a condition and a date for each format."""
     return tuple(
-        (_guard(text, [layout]), ToDateExpr(_in_order(text, layout.body, _ISO_DATE))) for layout in _layouts(formats)
+        (_guard(text, [layout]), tree.ToDateExpr(_in_order(text, layout.body, _ISO_DATE)))
+        for layout in _layouts(formats)
     )
 
 
@@ -117,18 +107,18 @@ def _fixed_widths(part: FormatPart) -> tuple[_FormatPiece, ...]:
     return (_FormatPiece(part.text, _WIDTHS[part.text], True),)
 
 
-def _guard(text: Expression, group: list[_FormatLayout]) -> Condition:
+def _guard(text: tree.Expression, group: list[_FormatLayout]) -> tree.Condition:
     body = group[0].body
     tails = {_tail(layout.fraction, _ANY_OFFSET if layout.offset else "") for layout in group}
-    guard = MatchesExpr(text, _body(body) + _one_of_tails(tails))
+    guard = tree.MatchesExpr(text, _body(body) + _one_of_tails(tails))
     shifting = {_tail(layout.fraction, _SHIFTING_OFFSET) for layout in group if layout.offset}
     inner = [piece.name for piece in body if piece.name in _OFFSETS and piece.is_token]
     if inner and inner != ["Z"]:
         shifting.add("")
     if not shifting:
         return guard
-    return AndNotExpr(
-        guard, MatchesExpr(text, _body(body, days=_FIRST_AND_LAST_DAY, shifting=True) + _one_of_tails(shifting))
+    return tree.AndNotExpr(
+        guard, tree.MatchesExpr(text, _body(body, days=_FIRST_AND_LAST_DAY, shifting=True) + _one_of_tails(shifting))
     )
 
 
@@ -173,40 +163,45 @@ def _escaped(character: str) -> str:
     return f"[{character}]" if character in ".+*?(){}|$" else character
 
 
-def _instant(text: Expression, body: tuple[_FormatPiece, ...], group: list[_FormatLayout]) -> Expression:
+def _instant(text: tree.Expression, body: tuple[_FormatPiece, ...], group: list[_FormatLayout]) -> tree.Expression:
     local = _in_order(text, body, _ISO)
-    tail = SubstringExpr(text, group[0].width + 1, None)
+    tail = tree.SubstringExpr(text, group[0].width + 1, None)
     fractions = any(layout.fraction for layout in group)
     offsets = any(layout.offset for layout in group)
     if fractions:
-        local = ConcatExpr((local, _remove_matches(tail, r"[Z+\-].*") if offsets else tail))
+        local = tree.ConcatExpr((local, _remove_matches(tail, r"[Z+\-].*") if offsets else tail))
     if offsets:
-        bare = NullIfExpr(_remove_matches(tail, r"^[.][0-9]+|[:Z]"), LiteralExpr(""))
-        return ToInstantExpr(
-            local, SubstringExpr(ConcatExpr((CoalesceExpr(bare, LiteralExpr("+00")), LiteralExpr("00"))), 1, 5)
+        bare = tree.NullIfExpr(_remove_matches(tail, r"^[.][0-9]+|[:Z]"), tree.LiteralExpr(""))
+        return tree.ToInstantExpr(
+            local,
+            tree.SubstringExpr(
+                tree.ConcatExpr((tree.CoalesceExpr(bare, tree.LiteralExpr("+00")), tree.LiteralExpr("00"))), 1, 5
+            ),
         )
-    return ToInstantExpr(_with_inner_fraction(text, local, body), _inner_offset(text, body))
+    return tree.ToInstantExpr(_with_inner_fraction(text, local, body), _inner_offset(text, body))
 
 
-def _remove_matches(text: Expression, pattern: str) -> Expression:
-    return RegexReplaceExpr(text, parse_pattern(pattern), Replacement(()), everywhere=True)
+def _remove_matches(text: tree.Expression, pattern: str) -> tree.Expression:
+    return tree.RegexReplaceExpr(text, parse_pattern(pattern), Replacement(()), everywhere=True)
 
 
-def _with_inner_fraction(text: Expression, local: Expression, body: tuple[_FormatPiece, ...]) -> Expression:
+def _with_inner_fraction(
+    text: tree.Expression, local: tree.Expression, body: tuple[_FormatPiece, ...]
+) -> tree.Expression:
     for start, piece in _token_positions(body):
         if piece.name == "fraction" and piece.is_token:
-            return ConcatExpr((local, LiteralExpr("."), SubstringExpr(text, start, piece.width)))
+            return tree.ConcatExpr((local, tree.LiteralExpr("."), tree.SubstringExpr(text, start, piece.width)))
     return local
 
 
-def _inner_offset(text: Expression, body: tuple[_FormatPiece, ...]) -> Expression | None:
+def _inner_offset(text: tree.Expression, body: tuple[_FormatPiece, ...]) -> tree.Expression | None:
     for start, piece in _token_positions(body):
         if piece.name == "+HH" and piece.is_token:
-            return ConcatExpr((SubstringExpr(text, start, 3), LiteralExpr("00")))
+            return tree.ConcatExpr((tree.SubstringExpr(text, start, 3), tree.LiteralExpr("00")))
         if piece.name == "+HHMM" and piece.is_token:
-            return SubstringExpr(text, start, 5)
+            return tree.SubstringExpr(text, start, 5)
         if piece.name == "+HH:MM" and piece.is_token:
-            return ConcatExpr((SubstringExpr(text, start, 3), SubstringExpr(text, start + 4, 2)))
+            return tree.ConcatExpr((tree.SubstringExpr(text, start, 3), tree.SubstringExpr(text, start + 4, 2)))
     return None
 
 
@@ -217,7 +212,7 @@ def _token_positions(body: tuple[_FormatPiece, ...]) -> Iterator[tuple[int, _For
         start += piece.width
 
 
-def _in_order(text: Expression, body: tuple[_FormatPiece, ...], wanted: tuple[str, ...]) -> Expression:
+def _in_order(text: tree.Expression, body: tuple[_FormatPiece, ...], wanted: tuple[str, ...]) -> tree.Expression:
     """Return the tokens in ISO order; neighbours that are already in order become one substring."""
     written = "".join("\0" * piece.width if piece.is_token else piece.name for piece in body)
     starts = {piece.name: start for start, piece in _token_positions(body) if piece.is_token}
@@ -227,8 +222,10 @@ def _in_order(text: Expression, body: tuple[_FormatPiece, ...], wanted: tuple[st
             _append_span(taken, starts[name], _WIDTHS[name], written)
         else:
             taken.append(_MISSING.get(name, name))
-    parts = tuple(LiteralExpr(item) if isinstance(item, str) else SubstringExpr(text, *item) for item in taken)
-    return parts[0] if len(parts) == 1 else ConcatExpr(_joined(parts))
+    parts = tuple(
+        tree.LiteralExpr(item) if isinstance(item, str) else tree.SubstringExpr(text, *item) for item in taken
+    )
+    return parts[0] if len(parts) == 1 else tree.ConcatExpr(_joined(parts))
 
 
 def _append_span(taken: list[tuple[int, int] | str], start: int, width: int, written: str) -> None:
@@ -241,11 +238,11 @@ def _append_span(taken: list[tuple[int, int] | str], start: int, width: int, wri
     taken.append((start, width))
 
 
-def _joined(parts: tuple[LiteralExpr | SubstringExpr, ...]) -> tuple[Expression, ...]:
-    joined: list[Expression] = []
+def _joined(parts: tuple[tree.LiteralExpr | tree.SubstringExpr, ...]) -> tuple[tree.Expression, ...]:
+    joined: list[tree.Expression] = []
     for part in parts:
-        if isinstance(part, LiteralExpr) and joined and isinstance(joined[-1], LiteralExpr):
-            joined[-1] = LiteralExpr(f"{joined[-1].value}{part.value}")
+        if isinstance(part, tree.LiteralExpr) and joined and isinstance(joined[-1], tree.LiteralExpr):
+            joined[-1] = tree.LiteralExpr(f"{joined[-1].value}{part.value}")
         else:
             joined.append(part)
     return tuple(joined)

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from ematix_flow.sql.expressions.tree import (
-    AndNotExpr,
-    Condition,
-    Expression,
-    MatchesExpr,
-    ToDecimalExpr,
-    ToIntegerExpr,
-)
+from ematix_flow.sql.expressions import tree
 
 LARGEST = 2**63 - 1
 MOST_DECIMALS = 200  # some engines reject texts of many thousand digits
 
 
-def integer_branches(text: Expression) -> tuple[tuple[Condition, Expression], ...]:
+def integer_branches(text: tree.Expression) -> tuple[tuple[tree.Condition, tree.Expression], ...]:
     """Return the branch for a 64-bit integer: digits with an optional minus sign."""
     guard = f"-?0*(?:{up_to(LARGEST)})|-0*{LARGEST + 1}"
-    return ((MatchesExpr(text, guard), ToIntegerExpr(text)),)
+    return ((tree.MatchesExpr(text, guard), tree.ToIntegerExpr(text)),)
 
 
-def decimal_branches(text: Expression, precision: int, scale: int) -> tuple[tuple[Condition, Expression], ...]:
+def decimal_branches(
+    text: tree.Expression, precision: int, scale: int
+) -> tuple[tuple[tree.Condition, tree.Expression], ...]:
     """Return the branch for a number that still fits numeric(precision, scale) after rounding."""
     before = precision - scale
     whole = f"-?0*[0-9]{{1,{before}}}" if before else "-?0+"
-    fits = MatchesExpr(text, f"{whole}(?:[.][0-9]{{1,{MOST_DECIMALS}}})?")
+    fits = tree.MatchesExpr(text, f"{whole}(?:[.][0-9]{{1,{MOST_DECIMALS}}})?")
     nines = f"9{{{before}}}" if before else "0"
-    rounds_over = MatchesExpr(text, f"-?0*{nines}[.]{f'9{{{scale}}}' if scale else ''}[5-9][0-9]*")
-    return ((AndNotExpr(fits, rounds_over), ToDecimalExpr(text, precision, scale)),)
+    rounds_over = tree.MatchesExpr(text, f"-?0*{nines}[.]{f'9{{{scale}}}' if scale else ''}[5-9][0-9]*")
+    return ((tree.AndNotExpr(fits, rounds_over), tree.ToDecimalExpr(text, precision, scale)),)
 
 
 def up_to(limit: int) -> str:

@@ -14,16 +14,30 @@ from ematix_flow.declare.normalizers.pre_transforms import (
     check_transforms,
 )
 from ematix_flow.sql.expressions.build import build_expression
-from ematix_flow.sql.expressions.dialects import renderer_for
+from ematix_flow.sql.expressions.dialects.duckdb import DuckDBRenderer
+from ematix_flow.sql.expressions.dialects.mysql import MySQLRenderer
+from ematix_flow.sql.expressions.dialects.postgres import PostgresRenderer
+from ematix_flow.sql.expressions.dialects.renderer import Renderer
+from ematix_flow.sql.expressions.dialects.spark import SparkRenderer
+from ematix_flow.sql.expressions.dialects.sqlite import SQLiteRenderer
 from ematix_flow.sql.expressions.literals import known_dialect, quote
 from ematix_flow.sql.expressions.tree import CannotRender, ColumnExpr, known_kind
 from ematix_flow.sql.expressions.user_sql import order_terms, transpile
 
+_RENDERERS: dict[str, Renderer] = {
+    renderer.dialect: renderer
+    for renderer in (SparkRenderer(), PostgresRenderer(), MySQLRenderer(), SQLiteRenderer(), DuckDBRenderer())
+}
 _RANDOM = {
     "spark": "RAND()", "postgres": "RANDOM()", "mysql": "RAND()", "duckdb": "RANDOM()",
     "sqlite": "ABS(RANDOM() / 9223372036854775808.0)",
 }  # fmt: skip
 _RANK = "_flow_rank"
+
+
+def renderer_for(dialect: str) -> Renderer:
+    """Return the renderer of a dialect."""
+    return _RENDERERS[known_dialect(dialect)]
 
 
 def render_chain(

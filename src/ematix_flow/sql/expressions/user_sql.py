@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.lazy_imports import exp, sqlglot
 from ematix_flow.sql.expressions.literals import known_dialect
 from ematix_flow.sql.expressions.tree import CannotRender
-
-if TYPE_CHECKING:
-    from sqlglot import exp
 
 _READ_AS = ("postgres", "spark")
 _PLACEHOLDER = "flow_value_so_far_7f3a"
@@ -47,8 +45,6 @@ def transpile(expression: str, dialect: str, replacing_col: str | None = None) -
 
 def order_terms(order_by: str, dialect: str) -> str:
     """Return an ORDER BY list; NULL sorts as the largest value in every dialect, as in PostgreSQL."""
-    from sqlglot import exp
-
     select = _parse_select(f"SELECT 1 ORDER BY {order_by}", shown=order_by)
     order = select.args.get("order")
     if order is None or set(_select_items(select)) != {"expressions", "order"}:
@@ -79,15 +75,11 @@ def _parse(expression: str) -> exp.Expr:
 
 
 def _parse_select(statement: str, *, shown: str) -> exp.Select:
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-
     problems = []
     for notation in _READ_AS:
         try:
             statements = sqlglot.parse(statement, read=notation)
-        except SqlglotError as exc:
+        except sqlglot.errors.SqlglotError as exc:
             problems.append(str(exc).splitlines()[0])
             continue
         if len(statements) != 1 or not isinstance(statements[0], exp.Select):
@@ -101,16 +93,12 @@ def _select_items(select: exp.Select) -> list[str]:
 
 
 def _mark_col(node: exp.Expr) -> exp.Expr:
-    from sqlglot import exp
-
     if isinstance(node, exp.Column) and node.name.lower() == "col" and len(node.parts) == 1:
         return exp.Var(this=_PLACEHOLDER)
     return node
 
 
 def _require_plain(tree: exp.Expr, dialect: str) -> None:
-    from sqlglot import exp
-
     for node in tree.walk():
         name = type(node).__name__
         if name not in _PLAIN_EVERYWHERE and not _is_date_literal(node) and not _is_date_literal(node.parent):
@@ -120,8 +108,6 @@ def _require_plain(tree: exp.Expr, dialect: str) -> None:
 
 
 def _is_date_literal(node: Any) -> bool:
-    from sqlglot import exp
-
     return (
         isinstance(node, exp.Cast)
         and isinstance(node.this, exp.Literal)
@@ -132,8 +118,6 @@ def _is_date_literal(node: Any) -> bool:
 
 def _require_comparable(node: exp.Expr) -> None:
     """Raise CannotRender for a comparison that depends on collations; one with a literal that is no word is safe."""
-    from sqlglot import exp
-
     if not isinstance(node, (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)):
         return
     sides = [node.this, node.expression]
@@ -144,15 +128,11 @@ def _require_comparable(node: exp.Expr) -> None:
 
 
 def _is_col_word(node: Any) -> bool:
-    from sqlglot import exp
-
     return isinstance(node, exp.Literal) and node.is_string and not _DATE_OR_NUMBER.match(node.name)
 
 
 def _same_meaning(node: exp.Expr, dialect: str) -> exp.Expr:
     """Rewrite nodes that sqlglot would leave unchanged although the dialect gives them another meaning."""
-    from sqlglot import exp
-
     if dialect == "postgres" and isinstance(node, (exp.Lower, exp.Upper)):
         if not isinstance(node.this, exp.Collate):
             node.set("this", exp.Collate(this=node.this, expression=exp.to_identifier("und-x-icu", quoted=True)))
@@ -168,8 +148,6 @@ def _same_meaning(node: exp.Expr, dialect: str) -> exp.Expr:
 
 
 def _for_sqlite(node: exp.Expr) -> exp.Expr:
-    from sqlglot import exp
-
     if isinstance(node, (exp.Lower, exp.Upper)):
         return exp.Anonymous(this=f"FLOW_{type(node).__name__.upper()}", expressions=[node.this])
     if isinstance(node, exp.Like):
@@ -180,8 +158,6 @@ def _for_sqlite(node: exp.Expr) -> exp.Expr:
 
 
 def _for_mysql(node: exp.Expr) -> exp.Expr:
-    from sqlglot import exp
-
     if isinstance(node, (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)) and (
         _is_col_word(node.this) or _is_col_word(node.expression)
     ):
@@ -196,22 +172,16 @@ def _for_mysql(node: exp.Expr) -> exp.Expr:
 
 
 def _as_text(node: exp.Expr) -> exp.Expr:
-    from sqlglot import exp
-
     converted = exp.Anonymous(this="CONVERT", expressions=[exp.Var(this=f"{node.sql(dialect='mysql')} USING utf8mb4")])
     return exp.Paren(this=exp.Collate(this=converted, expression=exp.Var(this="utf8mb4_bin")))
 
 
 def _as_bytes(node: exp.Expr) -> exp.Expr:
-    from sqlglot import exp
-
     return exp.Anonymous(this="CAST", expressions=[exp.Var(this=f"{_as_text(node).sql(dialect='mysql')} AS BINARY")])
 
 
 def _nesting_level(dialect: str) -> Any:
-    from sqlglot import ErrorLevel
-
-    return ErrorLevel.IGNORE if dialect in _READ_AS else ErrorLevel.RAISE
+    return sqlglot.ErrorLevel.IGNORE if dialect in _READ_AS else sqlglot.ErrorLevel.RAISE
 
 
 def _sql_error(expression: str, reason: str) -> DeclarationError:

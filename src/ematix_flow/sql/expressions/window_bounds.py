@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ematix_flow.foundation.errors import SqlError
+from ematix_flow.foundation.lazy_imports import sqlglot
 from ematix_flow.sql.expressions.literals import known_dialect, literal
 
 _MARK = re.compile(r"\{(start|end)\}")
@@ -68,10 +69,7 @@ def _places(query: str, dialect: str) -> list[tuple[int, int, str]]:
 
 
 def _tokens(query: str, dialect: str) -> list[Any]:
-    import sqlglot
-    from sqlglot.errors import SqlglotError
-
     try:
         return list(sqlglot.tokenize(query, read=dialect))
-    except SqlglotError as exc:
+    except sqlglot.errors.SqlglotError as exc:
         raise SqlError(f"the query cannot be read: {str(exc).splitlines()[0]}", hint="check its quotes") from exc

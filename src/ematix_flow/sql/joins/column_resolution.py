@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.joins import table_statistics
 from ematix_flow.sql.joins.predicate_evaluation import CannotEstimate
 from ematix_flow.sql.joins.scopes import JoinScope
@@ -38,7 +39,7 @@ class ColumnResolver:
         self._names = [_names(table) for table in tables]
 
     def column(self, column: Any) -> int | None:
-        """Return the relation of a column, None for one of an enclosing query; raise Unclear if it is ambiguous."""
+        """Return the relation of a column, None for one of an enclosing query; raise CannotEstimate if it is ambiguous."""
         if column.args.get("db"):
             raise CannotEstimate("a name of three parts")
         name, table = column.name.lower(), column.table.lower()
@@ -65,7 +66,7 @@ class ColumnResolver:
         return frozenset(number for number in relations if number is not None)
 
     def stats_of(self, column: Any) -> ColumnStats:
-        """Return the statistics of a column of this scope; raise Unclear for a column of an enclosing query."""
+        """Return the statistics of a column of this scope; raise CannotEstimate for a column of an enclosing query."""
         number = self.column(column)
         if number is None:
             raise CannotEstimate(column.name)
@@ -82,7 +83,7 @@ class ColumnResolver:
         return needed
 
     def conditions(self) -> list[ResolvedCondition]:
-        """Return every condition with its relations; raise Unclear if one of them may fail."""
+        """Return every condition with its relations; raise CannotEstimate if one of them may fail."""
         conditions: list[ResolvedCondition] = []
         for written in self._scope.conditions:
             numbers = {self.column(column) for column in columns_outside_queries(written.node)}
@@ -95,7 +96,7 @@ class ColumnResolver:
         return conditions
 
     def kind(self, column: Any) -> str:
-        """Return the kind of a column's values; raise Unclear where it is unknown."""
+        """Return the kind of a column's values; raise CannotEstimate where it is unknown."""
         number = self.column(column)
         if number is None:
             return _ANY
@@ -107,8 +108,6 @@ class ColumnResolver:
 
     def columns_used(self) -> list[set[str]]:
         """Return the columns of each relation that the SELECT uses anywhere."""
-        from sqlglot import exp
-
         used: list[set[str]] = [set() for _ in self._tables]
         for column in self._scope.select.find_all(exp.Column):
             with suppress(CannotEstimate):
@@ -118,9 +117,7 @@ class ColumnResolver:
         return used
 
     def _check(self, node: Any) -> None:
-        """Raise Unclear for a condition that may fail for a row: the join order decides which rows it is applied to."""
-        from sqlglot import exp
-
+        """Raise CannotEstimate for a condition that may fail for a row: the join order decides which rows it is applied to."""
         name = type(node).__name__
         if isinstance(node, (exp.Paren, exp.Not)):
             self._check(node.this)
@@ -139,7 +136,7 @@ class ColumnResolver:
             raise CannotEstimate(name)
 
     def _comparable(self, *values: Any) -> None:
-        """Raise Unclear if a value would be cast for the comparison in a way that may fail."""
+        """Raise CannotEstimate if a value would be cast for the comparison in a way that may fail."""
         # A constant is cast once, when the statement is planned; outer columns are compared above all joins of this
         # scope.
         kinds = {self._value(value) for value in values} - {_ANY, _CONSTANT_TEXT}
@@ -151,8 +148,6 @@ class ColumnResolver:
 
     def _value(self, node: Any) -> str:
         """Return the kind of a value that can be computed for every row without an error."""
-        from sqlglot import exp
-
         if isinstance(node, exp.Paren):
             return self._value(node.this)
         if isinstance(node, exp.Column):
@@ -172,8 +167,6 @@ class ColumnResolver:
 
 def _constant(node: Any) -> str:
     """Return the kind of an expression without columns, which is computed when the statement is planned."""
-    from sqlglot import exp
-
     if isinstance(node, exp.Literal):
         return _CONSTANT_TEXT if node.is_string else table_statistics.INTEGER
     if isinstance(node, (exp.Neg, exp.Paren)):
@@ -197,27 +190,21 @@ def _constant(node: Any) -> str:
 
 def columns_outside_queries(node: Any) -> list[Any]:
     """Return the columns of an expression outside of its subqueries."""
-    from sqlglot import exp
-
     return [column for column in node.find_all(exp.Column) if not _is_inside_query(column, node)]
 
 
 def _is_inside_query(column: Any, top: Any) -> bool:
-    from sqlglot import exp
-
     inner = column.find_ancestor(exp.Select)
     outer = top.find_ancestor(exp.Select)
     return inner is not outer
 
 
 def _holds_a_query(node: Any) -> bool:
-    from sqlglot import exp
-
     return node.find(exp.Query) is not None
 
 
 def _names(table: TableStats) -> Mapping[str, str]:
-    """Return the columns of a table by their lower-case names; raise Unclear where two differ by case only."""
+    """Return the columns of a table by their lower-case names; raise CannotEstimate where two differ by case only."""
     by_name = {name.lower(): name for name in table.names}
     if len(by_name) < len(table.names) or not by_name:
         raise CannotEstimate("columns that differ by letter case only")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ematix_flow.foundation.cache import ContentCache, Stamp
+from ematix_flow.foundation.lazy_imports import pa, pq
 from ematix_flow.sql.joins import table_statistics
 from ematix_flow.sql.joins.table_statistics import ColumnStats, TableStats, Value, plain_value
 
@@ -82,8 +84,6 @@ class _Footers:
     opened: dict[Path, Any] = field(default_factory=dict)
 
     def of(self, file: Path) -> Any:
-        import pyarrow.parquet as pq
-
         if file not in self.opened:
             self.opened[file] = pq.ParquetFile(file)
         return self.opened[file]
@@ -106,8 +106,7 @@ class _Footers:
 
 
 def _collected(table: TableFiles, wanted: Sequence[str]) -> TableStats:
-    footers = _Footers(table)
-    try:
+    with closing(_Footers(table)) as footers:
         kinds = _kinds(table, [footers.of(file).schema_arrow for file in footers.sampled_files])
         if table.logged is not None:
             rows = table.logged.rows
@@ -115,8 +114,6 @@ def _collected(table: TableFiles, wanted: Sequence[str]) -> TableStats:
             rows = sum(footers.of(file).metadata.num_rows for file in table.files)
         columns = {name: _column(footers, name, kinds[name], rows) for name in wanted if name in kinds}
         return TableStats(rows, table.size, kinds, columns)
-    finally:
-        footers.close()
 
 
 def _kinds(table: TableFiles, schemas: Sequence[Any]) -> dict[str, str]:
@@ -151,8 +148,6 @@ def _first_values(opened: Any, group: int, name: str) -> list[Value | None]:
 
 def _comparable(values: Any) -> Any:
     """Return the values in types that convert quickly to Python objects."""
-    import pyarrow as pa
-
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if pa.types.is_date32(values.type):
@@ -249,8 +244,6 @@ def _group_range(group: Any, place: int | None) -> ValueRange:
 
 
 def _kind(stored: Any) -> str:
-    import pyarrow as pa
-
     of = pa.types
     if of.is_dictionary(stored):
         stored = stored.value_type

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.joins.column_resolution import ColumnResolver, ResolvedCondition
 from ematix_flow.sql.joins.join_order import JoinLink, JoinRelation
 from ematix_flow.sql.joins.scopes import conjuncts
@@ -58,8 +59,6 @@ def _other_links(resolver: ColumnResolver, conditions: Sequence[ResolvedConditio
 
 def _is_equality(condition: ResolvedCondition) -> bool:
     """Return whether this is `a.x = b.y`."""
-    from sqlglot import exp
-
     node = condition.node
     plain = isinstance(node, exp.EQ) and isinstance(node.this, exp.Column) and isinstance(node.expression, exp.Column)
     return plain and len(condition.relations) == 2 and not condition.is_opaque
@@ -67,8 +66,6 @@ def _is_equality(condition: ResolvedCondition) -> bool:
 
 def _implied(resolver: ColumnResolver, condition: ResolvedCondition, number: int) -> float:
     """Return the share of one relation's rows that an OR leaves if each of its branches restricts the relation."""
-    from sqlglot import exp
-
     if condition.is_opaque or not isinstance(condition.node, exp.Or) or number not in condition.relations:
         return 1.0
     left_out = 1.0
@@ -82,8 +79,6 @@ def _implied(resolver: ColumnResolver, condition: ResolvedCondition, number: int
 
 def _share(resolver: ColumnResolver, node: Any) -> float:
     """Return the share of all combinations of rows that meets a condition on any relations."""
-    from sqlglot import exp
-
     if isinstance(node, exp.Paren):
         return _share(resolver, node.this)
     relations = resolver.relations_of(node)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.joins import table_statistics
 from ematix_flow.sql.joins.table_statistics import ColumnStats, plain_value
 
@@ -43,7 +44,7 @@ class PredicateEvaluator:
         self._columns = columns
 
     def evaluated(self, node: Any) -> RowFunction:
-        """Return the function of an expression; raise Unclear for unsupported expressions."""
+        """Return the function of an expression; raise CannotEstimate for unsupported expressions."""
         handler = getattr(self, f"of_{type(node).__name__.lower()}", None)
         if handler is not None:
             return handler(node)  # type: ignore[no-any-return]
@@ -55,7 +56,7 @@ class PredicateEvaluator:
         raise CannotEstimate(name)
 
     def aligned(self, equality: Any) -> Any:
-        """Return the right side of `column = constant` as a value of the column; raise Unclear if it is no constant."""
+        """Return the right side of `column = constant` as a value of the column; raise CannotEstimate if it is no constant."""
         _, right = _comparable_pair(self.evaluated(equality.this), self.evaluated(equality.expression))
         if not right.is_constant:
             raise CannotEstimate("a column")
@@ -107,8 +108,6 @@ class PredicateEvaluator:
         return RowFunction(lambda row: _null_safe(operator.not_, inner.of(row)), table_statistics.BOOLEAN)
 
     def of_is(self, node: Any) -> RowFunction:
-        from sqlglot import exp
-
         if not isinstance(node.expression, exp.Null):
             raise CannotEstimate("IS")
         inner = self.evaluated(node.this)
@@ -171,8 +170,6 @@ class PredicateEvaluator:
         return RowFunction(result, table_statistics.BOOLEAN)
 
     def _computed(self, name: str, node: Any) -> RowFunction:
-        from sqlglot import exp
-
         left = self.evaluated(node.this)
         if isinstance(node.expression, exp.Interval):
             return _shift_date(left, node.expression, 1 if name == "Add" else -1) if name != "Mul" else _refuse(name)
@@ -213,7 +210,7 @@ def _either(left: Any, right: Any) -> bool | None:
 
 
 def _comparable_pair(left: RowFunction, right: RowFunction) -> tuple[RowFunction, RowFunction]:
-    """Return both sides in forms that compare as in Spark; raise Unclear for other kinds."""
+    """Return both sides in forms that compare as in Spark; raise CannotEstimate for other kinds."""
     if left.kind == right.kind or (left.kind in table_statistics.NUMBERS and right.kind in table_statistics.NUMBERS):
         return left, right
     times = (table_statistics.DATE, table_statistics.TIMESTAMP)

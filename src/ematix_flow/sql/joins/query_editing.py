@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.joins.predicate_evaluation import CannotEstimate
 from ematix_flow.sql.joins.scopes import JoinScope, conjuncts
+from ematix_flow.sql.tokens import CLOSING, Span, Tokens
 
 _SEPARATORS = ("COMMA", "JOIN", "INNER", "CROSS")
 _ENDS = ("WHERE", "GROUP_BY", "HAVING", "ORDER_BY", "SORT_BY", "CLUSTER_BY", "DISTRIBUTE_BY", "LIMIT", "OFFSET",
          "UNION", "EXCEPT", "INTERSECT", "SEMICOLON")  # fmt: skip
-_OPENING, _CLOSING = ("L_PAREN", "L_BRACKET", "L_BRACE"), ("R_PAREN", "R_BRACKET", "R_BRACE")
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class _From:
 
 
 def permute_relations(query: str, scope: JoinScope, order: Sequence[int]) -> str:
-    """Return the statement with the relations of one scope in another order; raise Unclear if its text is unusual.
+    """Return the statement with the relations of one scope in another order; raise CannotEstimate if its text is unusual.
 
     ON conditions are moved to the start of WHERE, because they refer to relations that may now follow.
     """
@@ -50,8 +49,6 @@ def permute_relations(query: str, scope: JoinScope, order: Sequence[int]) -> str
 
 def canonical_text(tree: Any) -> str:
     """Return the statement with relations and conditions sorted: equal for two that differ in their order only."""
-    from sqlglot import exp
-
     copy = tree.copy()
     for select in reversed(list(copy.find_all(exp.Select))):
         holder, joins = select.args.get("from_"), select.args.get("joins") or []
@@ -76,7 +73,7 @@ def _apply_edits(query: str, edits: Sequence[tuple[int, int, str]]) -> str:
 
 
 def _locate_from(query: str, scope: JoinScope) -> _From:
-    tokens = _Tokens(query)
+    tokens = _Positions(query)
     spans = tuple(_span(relation) for relation in scope.relations)
     place = tokens.at(spans[0][0])
     if place == 0 or tokens.kind(place - 1) != "FROM":
@@ -92,7 +89,7 @@ def _locate_from(query: str, scope: JoinScope) -> _From:
         if tokens.kind(place) == "ON":
             first, place = place + 1, tokens.stop(place + 1, (*_SEPARATORS, *_ENDS))
             ons.append((tokens.start(first), tokens.end(place - 1)))
-    if tokens.kind(place) not in ("", *_ENDS, *_CLOSING):
+    if tokens.kind(place) not in ("", *_ENDS, *CLOSING):
         raise CannotEstimate(tokens.kind(place))
     where: Span | None = None
     ended = tokens.end(place - 1)
@@ -102,50 +99,29 @@ def _locate_from(query: str, scope: JoinScope) -> _From:
     return _From(spans, tuple(ons), ended, where)
 
 
-class _Tokens:
-    """The tokens of a statement and their positions."""
-
-    def __init__(self, query: str) -> None:
-        import sqlglot
-
-        self._tokens = sqlglot.tokenize(query, read="spark")
-        self._starts = [token.start for token in self._tokens]
+class _Positions(Tokens):
+    """The tokens of a statement by their positions in its text."""
 
     def at(self, offset: int) -> int:
-        """Return the index of the token that begins at an offset; raise Unclear if there is none."""
-        place = bisect_left(self._starts, offset)
-        if place >= len(self._starts) or self._starts[place] != offset:
+        """Return the number of the token that begins at an offset; raise CannotEstimate if there is none."""
+        number = self.after(offset)
+        if number == len(self) or self.start(number) != offset:
             raise CannotEstimate("no word begins there")
-        return place
+        return number
 
     def after(self, offset: int) -> int:
-        """Return the index of the first token at or after an offset."""
-        return bisect_left(self._starts, offset)
+        """Return the number of the first token at or after an offset."""
+        return bisect_left(range(len(self)), offset, key=super().start)
 
-    def kind(self, place: int) -> str:
-        """Return the type of a token, an empty text after the last one."""
-        return str(self._tokens[place].token_type.name) if place < len(self._tokens) else ""
-
-    def start(self, place: int) -> int:
-        """Return the offset at which a token begins."""
-        if place >= len(self._tokens):
+    def start(self, number: int) -> int:
+        if number >= len(self):
             raise CannotEstimate("the statement ends")
-        return int(self._tokens[place].start)
+        return super().start(number)
 
-    def end(self, place: int) -> int:
-        """Return the offset after a token."""
-        return int(self._tokens[place].end) + 1
-
-    def stop(self, place: int, kinds: Sequence[str]) -> int:
-        """Return the index of the first token of these kinds outside inner parentheses, or of the closing one."""
-        depth = 0
-        while self.kind(place):
-            kind = self.kind(place)
-            if depth == 0 and (kind in kinds or kind in _CLOSING):
-                return place
-            depth += (kind in _OPENING) - (kind in _CLOSING)
-            place += 1
-        return place
+    def stop(self, number: int, kinds: Sequence[str]) -> int:
+        """Return the number of the first token of these kinds outside inner brackets, or of the closing one."""
+        ends = (*kinds, *CLOSING)
+        return next((one for one in self.flat((number, len(self))) if self.kind(one) in ends), len(self))
 
 
 def _span(relation: Any) -> Span:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ematix_flow.foundation.lazy_imports import exp
+
 LEAST_RELATIONS = 3
 _TABLE_PARTS = {"this", "db", "catalog", "alias"}
 _SELECT_PARTS = {"kind", "hint", "match", "laterals", "connect", "start", "sample", "pivots", "qualify", "into",
@@ -32,15 +34,11 @@ class JoinScope:
     @property
     def is_nested(self) -> bool:
         """Return whether names that no relation has may refer to an enclosing query."""
-        from sqlglot import exp
-
         return self.select.find_ancestor(exp.Select) is not None
 
 
 def scopes_in(tree: Any) -> list[JoinScope]:
     """Return the scopes of a statement; none if the order of rows may affect its result."""
-    from sqlglot import exp
-
     if not _is_steady(tree):
         return []
     local = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
@@ -49,8 +47,6 @@ def scopes_in(tree: Any) -> list[JoinScope]:
 
 def conjuncts(condition: Any) -> Iterator[Any]:
     """Yield the conditions of a conjunction."""
-    from sqlglot import exp
-
     if isinstance(condition, exp.Paren):
         yield from conjuncts(condition.this)
     elif isinstance(condition, exp.And):
@@ -62,8 +58,6 @@ def conjuncts(condition: Any) -> Iterator[Any]:
 
 def _is_steady(tree: Any) -> bool:
     """Return whether the result does not depend on the order of the tables' rows."""
-    from sqlglot import exp
-
     plain = (exp.Sum, exp.Avg, exp.Count, exp.CountIf, exp.Min, exp.Max, exp.Stddev, exp.StddevPop, exp.StddevSamp,
              exp.Variance, exp.VariancePop, exp.LogicalAnd, exp.LogicalOr)  # fmt: skip
     drawn = (exp.Rand, exp.Randn, exp.Uuid, exp.Shuffle, exp.Anonymous, exp.AnonymousAggFunc, exp.Hint,
@@ -80,8 +74,6 @@ def _is_steady(tree: Any) -> bool:
 
 
 def _scope(select: Any, local: set[str]) -> JoinScope | None:
-    from sqlglot import exp
-
     holder, joins = select.args.get("from_"), select.args.get("joins") or []
     if holder is None or len(joins) + 1 < LEAST_RELATIONS or any(select.args.get(name) for name in _SELECT_PARTS):
         return None
@@ -102,8 +94,6 @@ def _scope(select: Any, local: set[str]) -> JoinScope | None:
 
 def _is_plain(relation: Any, local: set[str]) -> bool:
     """Return whether this is a table by its name with at most an alias, and not a name of a WITH query."""
-    from sqlglot import exp
-
     if not isinstance(relation, exp.Table) or not isinstance(relation.this, exp.Identifier):
         return False
     if {name for name, value in relation.args.items() if value} - _TABLE_PARTS:
@@ -121,8 +111,6 @@ def _is_inner(join: Any) -> bool:
 
 def _is_ordered_by_tables(select: Any) -> bool:
     """Return whether a * lists the columns of all relations, one after the other."""
-    from sqlglot import exp
-
     return any(
         star.find_ancestor(exp.Select) is select and not isinstance(star.parent, (exp.Count, exp.Column))
         for star in select.find_all(exp.Star)

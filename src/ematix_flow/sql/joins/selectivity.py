@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.joins import table_statistics
 from ematix_flow.sql.joins.predicate_evaluation import CannotEstimate, PredicateEvaluator, RowFunction
 from ematix_flow.sql.joins.table_statistics import ColumnStats, TableStats
@@ -57,8 +58,6 @@ class _RowEstimate:
 
     def evaluated(self, condition: Any) -> RowFunction | None:
         """Return the evaluation of a condition on sampled rows, None where the sample does not cover it."""
-        from sqlglot import exp
-
         names = {column.name.lower() for column in condition.find_all(exp.Column)}
         if not self._rows or any(name not in self._rows[0] or not self._columns[name].is_spread for name in names):
             return None
@@ -83,8 +82,6 @@ class _RowEstimate:
         return min(self._by_form(condition), 2 * _ENOUGH / seen)
 
     def _by_form(self, node: Any) -> float:
-        from sqlglot import exp
-
         if isinstance(node, exp.Paren):
             return self.share(node.this)
         if isinstance(node, exp.And):
@@ -101,8 +98,6 @@ class _RowEstimate:
 
     def _of_values(self, node: Any) -> float:
         """Return the share for a condition that compares a column with values."""
-        from sqlglot import exp
-
         about = self._columns.get(node.this.name.lower()) if isinstance(node.this, exp.Column) else None
         if isinstance(node, exp.EQ):
             if about is None and isinstance(node.expression, exp.Column):
@@ -132,8 +127,6 @@ class _RowEstimate:
 
     def _range(self, name: str, left: Any, right: Any) -> float:
         """Return the share of a column's range on one side of a value, with all values equally likely."""
-        from sqlglot import exp
-
         if not isinstance(left, exp.Column):
             if not isinstance(right, exp.Column):
                 return UNKNOWN
@@ -149,8 +142,6 @@ class _RowEstimate:
 
     def _number(self, about: ColumnStats | None, column: Any, value: Any) -> float | None:
         """Return a constant in the comparable form of the column's values."""
-        from sqlglot import exp
-
         if about is None or about.kind == table_statistics.TEXT:
             return None
         try:

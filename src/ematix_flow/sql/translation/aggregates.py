@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.translation.rewriting import build_sql, untranslatable
 
 
 def aggregate_rules() -> dict[Any, Callable[[Any, str], Any]]:
     """Return the rewriting rules of the aggregates, by node class."""
-    from sqlglot import exp
-
     return {
         exp.ArrayAgg: _array_agg,
         exp.ArgMax: _by,
@@ -24,8 +23,6 @@ def aggregate_rules() -> dict[Any, Callable[[Any, str], Any]]:
 
 def _array_agg(node: Any, dialect: str) -> None:
     """Rewrite array_agg, which keeps NULL and order, and gives NULL for no rows; FILTER and OVER are preserved."""
-    from sqlglot import exp
-
     value, order, distinct = _aggregate_parts(node)
     outer = node
     while isinstance(outer.parent, (exp.Filter, exp.Window)) and outer.arg_key == "this":
@@ -48,8 +45,6 @@ def _array_agg(node: Any, dialect: str) -> None:
 
 def _aggregate_parts(node: Any) -> tuple[Any, list[Any], str]:
     """Return the aggregated value, its ORDER BY terms and `DISTINCT ` or an empty text."""
-    from sqlglot import exp
-
     value, order, distinct = node.this, [], ""
     if isinstance(value, exp.Order):
         value, order = value.this, value.expressions
@@ -59,8 +54,6 @@ def _aggregate_parts(node: Any) -> tuple[Any, list[Any], str]:
 
 
 def _is_never_null(node: Any) -> bool:
-    from sqlglot import exp
-
     return isinstance(node, (exp.Struct, exp.Literal)) or str(getattr(node, "this", "")).lower() == "named_struct"
 
 
@@ -95,15 +88,11 @@ def _by(node: Any, dialect: str) -> Any:
 
 def _any_value(node: Any, dialect: str) -> Any:
     """Rewrite any_value, which gives NULL only when all values are NULL."""
-    from sqlglot import exp
-
     return None if isinstance(node.parent, exp.IgnoreNulls) else build_sql("ANY_VALUE(:v) IGNORE NULLS", v=node.this)
 
 
 def _within_group(node: Any, dialect: str) -> Any:
     """Keep exact percentiles, which sqlglot would write as approximate ones."""
-    from sqlglot import exp
-
     names = {exp.PercentileCont: "PERCENTILE_CONT", exp.PercentileDisc: "PERCENTILE_DISC"}
     name = names.get(type(node.this))
     if name is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ematix_flow.foundation.lazy_imports import exp
+
 _MARK = "flow_seen"
 
 
@@ -25,8 +27,6 @@ class FractionTracker:
 
     def of(self, node: Any) -> str | None:
         """Return `numeric` or `double`, or None when Spark's type applies."""
-        from sqlglot import exp
-
         if node is None:
             return None
         if _MARK in node.meta:
@@ -39,8 +39,6 @@ class FractionTracker:
         return "double" if "double" in kinds else next(iter(kinds), None)
 
     def _of_column(self, node: Any) -> str | None:
-        from sqlglot import exp
-
         scope = self._scopes.get(id(node.find_ancestor(exp.Select)))
         return self._named(scope, node.name.lower(), node.table.lower()) if scope is not None else None
 
@@ -60,8 +58,6 @@ class FractionTracker:
 
 def _parts(node: Any) -> list[Any]:
     """Return the operands that determine the type of an expression."""
-    from sqlglot import exp
-
     if isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)):
         return [node.left, node.right]
     if isinstance(node, (exp.Paren, exp.Neg, exp.Abs, exp.Round, exp.Window, exp.Filter, exp.Min, exp.Max, exp.Nullif)):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.translation.rewriting import build_sql, truncating_quotient, untranslatable
 
 Rule = Callable[[Any, str], Any]
@@ -20,8 +21,6 @@ _DOMAIN = "CASE WHEN :x {} 0 THEN RAISE_ERROR('{} of a number that has none') EL
 
 def rewrite_functions(tree: Any, dialect: str) -> Any:
     """Return the tree with the dialect's functions replaced by equivalent Spark SQL."""
-    from sqlglot import exp
-
     root = exp.Subquery(this=tree)  # so that every node of the tree has a parent
     rules = _rules()
     for node in reversed(list(tree.walk())):
@@ -33,8 +32,6 @@ def rewrite_functions(tree: Any, dialect: str) -> Any:
 
 
 def _rules() -> dict[Any, Rule]:
-    from sqlglot import exp
-
     from ematix_flow.sql.translation.aggregates import aggregate_rules
 
     return {
@@ -80,8 +77,6 @@ def _unsupported_function(name: str, hint: str) -> Rule:
 
 
 def _is_whole_literal(node: Any, least: int) -> bool:
-    from sqlglot import exp
-
     return isinstance(node, exp.Literal) and node.is_int and int(node.name) >= least
 
 
@@ -110,8 +105,6 @@ def _end_of_text(node: Any, dialect: str) -> Any:
 
 def _concat(node: Any, dialect: str) -> Any:
     """Rewrite CONCAT, which ignores NULL, as CONCAT_WS."""
-    from sqlglot import exp
-
     return exp.Anonymous(this="CONCAT_WS", expressions=[exp.Literal.string(""), *node.expressions])
 
 
@@ -132,8 +125,6 @@ def _regexp_replace(node: Any, dialect: str) -> Any:
 
 def _logarithm(node: Any, dialect: str) -> Any:
     """Rewrite logarithms: base 10 by default; of invalid numbers an error in PostgreSQL, infinity or NaN elsewhere."""
-    from sqlglot import exp
-
     base = node.this if node.expression is not None else None
     value = node.expression if base is not None else node.this
     if isinstance(node, exp.Ln):
@@ -229,8 +220,6 @@ _HASHES = ("hash", "approx_quantile")
 
 def _named(node: Any, dialect: str) -> Any:
     """Rewrite functions for which the parser has no node class."""
-    from sqlglot import exp
-
     name = str(node.this).lower()
     if dialect == "duckdb" and name == "list_position":
         return build_sql("NULLIF(ARRAY_POSITION(:x, :y), 0)", x=node.expressions[0], y=node.expressions[1])
@@ -250,8 +239,6 @@ def _named(node: Any, dialect: str) -> Any:
 
 
 def _arrow_cast(node: Any) -> Any:
-    from sqlglot import exp
-
     wanted = _ARROW_TYPES.get(node.expressions[1].name.lower())
     if wanted is None:
         raise untranslatable(f"arrow_cast to {node.expressions[1].name} has no twin in Spark SQL", "write CAST(… AS …)")

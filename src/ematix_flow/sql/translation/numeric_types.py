@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.translation.fraction_tracking import FractionTracker
 from ematix_flow.sql.translation.operand_types import FLOATS, WHOLE, TypeAnalysis, selects_in_order, sites_in, types_of
 from ematix_flow.sql.translation.rewriting import (
@@ -23,8 +24,6 @@ Rule = Callable[[Any, list[str]], Any]
 
 def settle_numeric_types(tree: Any, dialect: str, spark: TypeAnalysis) -> Any:
     """Return the tree with every type-dependent node rewritten, from the inside out."""
-    from sqlglot import exp
-
     root = exp.Subquery(this=tree)  # so that every node of the tree has a parent
     rules = _Rules(dialect, FractionTracker(tree))
     for select in selects_in_order(tree):
@@ -39,8 +38,6 @@ def settle_numeric_types(tree: Any, dialect: str, spark: TypeAnalysis) -> Any:
 
 def operands(node: Any) -> list[Any]:
     """Return the expressions whose types decide."""
-    from sqlglot import exp
-
     if isinstance(node, exp.Binary):
         return [node.left, node.right]
     if isinstance(node, exp.Anonymous):
@@ -58,8 +55,6 @@ class _Rules:
 
     def is_site(self, node: Any) -> bool:
         """Return whether the rewriting of a node depends on types."""
-        from sqlglot import exp
-
         if isinstance(node, exp.Anonymous):
             return self.dialect == "postgres" and str(node.this).upper() == "CONCAT_WS"
         if isinstance(node, exp.Round) and node.args.get("decimals") is not None:
@@ -68,8 +63,6 @@ class _Rules:
 
     @cached_property
     def by_kind(self) -> dict[Any, Rule]:
-        from sqlglot import exp
-
         shared: dict[Any, Rule] = {exp.Div: self._quotient, exp.Ceil: self._whole_part, exp.Floor: self._whole_part,
                                    exp.Trunc: self._whole_part}  # fmt: skip
         if self.dialect == "datafusion":
@@ -118,8 +111,6 @@ class _Rules:
             self.seen.record(node, "numeric")
 
     def _cast(self, node: Any, types: list[str]) -> Any:
-        from sqlglot import exp
-
         wanted, kind = node.to, types[0]
         if wanted.is_type(*exp.DataType.INTEGER_TYPES):
             return self._rounded(node, kind)
@@ -142,8 +133,6 @@ class _Rules:
         return new
 
     def _text(self, node: Any, kind: str) -> Any:
-        from sqlglot import exp
-
         if self.dialect == "postgres":
             self._refuse_float_text(node.this, kind)
         size = node.to.expressions
@@ -167,8 +156,6 @@ class _Rules:
 
     def _bare_decimal(self, node: Any, types: list[str]) -> Any:
         """Rewrite DECIMAL without a size: of any size in PostgreSQL, DECIMAL(10, 0) in Spark."""
-        from sqlglot import exp
-
         if not node.to.is_type(exp.DataType.Type.DECIMAL) or node.to.expressions:
             return None
         if self.dialect == "datafusion":
@@ -190,8 +177,6 @@ class _Rules:
 
     def _moved(self, node: Any, types: list[str]) -> Any:
         """Rewrite a date plus or minus an interval, which is a timestamp in the dialect."""
-        from sqlglot import exp
-
         if types[0] != "date" or not types[1].startswith("interval"):
             return None
         sign = "+" if isinstance(node, exp.Add) else "-"
@@ -228,8 +213,6 @@ def _long_quotient(node: Any, types: list[str]) -> Any:
 
 def _infinite_quotient(node: Any, types: list[str]) -> Any:
     """Return a quotient of floats that is infinite or NaN when the divisor is 0."""
-    from sqlglot import exp
-
     exact = any(kind.startswith("decimal") for kind in types)
     left = build_sql("CAST(:l AS DOUBLE)", l=node.left) if exact else node.left
     plain = build_sql(":l / :r", l=left, r=node.right)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.translation.rewriting import is_settled, untranslatable
 
 WHOLE = ("tinyint", "smallint", "int", "bigint")
@@ -23,7 +24,6 @@ class TypeAnalysis(Protocol):
 
 def selects_in_order(tree: Any) -> list[Any]:
     """Return the SELECTs of a statement, each after those it reads; None at the end for nodes outside of a SELECT."""
-    from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 
     selects = [scope.expression for scope in traverse_scope(tree) if isinstance(scope.expression, exp.Select)]
@@ -33,8 +33,6 @@ def selects_in_order(tree: Any) -> list[Any]:
 
 def sites_in(tree: Any, select: Any, is_site: Callable[[Any], bool]) -> list[Any]:
     """Return the sites of a SELECT that contain no undecided site and depend on none."""
-    from sqlglot import exp
-
     mine = [
         node
         for node in (select if select is not None else tree).walk()
@@ -50,8 +48,6 @@ def sites_in(tree: Any, select: Any, is_site: Callable[[Any], bool]) -> list[Any
 
 def _names_one_of(node: Any, columns: dict[str, Any]) -> bool:
     """Return whether the node refers to an undecided column of the same SELECT, which DuckDB permits."""
-    from sqlglot import exp
-
     named = [columns.get(item.name.lower()) for item in node.find_all(exp.Column) if not item.table]
     inside = {id(parent) for parent in _parents(node)}
     return any(item is not None and id(item) not in inside for item in named)
@@ -82,15 +78,11 @@ def types_of(tree: Any, select: Any, sites: Sequence[Any], operands: Callable[[A
 
 
 def _is_in_lambda(node: Any) -> bool:
-    from sqlglot import exp
-
     return isinstance(node.find_ancestor(exp.Lambda, exp.Query), exp.Lambda)
 
 
 def literal_type(node: Any) -> str | None:
     """Return the type of a number or text literal, None for other nodes."""
-    from sqlglot import exp
-
     while isinstance(node, (exp.Neg, exp.Paren)):
         node = node.this
     if not isinstance(node, exp.Literal):
@@ -130,7 +122,5 @@ def _types_in_place(tree: Any, site: Any, wanted: list[Any], spark: TypeAnalysis
 
 def _probe(wanted: list[Any]) -> Any:
     """Return a call whose type error reports the operands' types, whatever they are."""
-    from sqlglot import exp
-
     fields = [part for place, item in enumerate(wanted) for part in (exp.Literal.string(f"a{place}"), item.copy())]
     return exp.Anonymous(this="MAP_KEYS", expressions=[exp.Anonymous(this="NAMED_STRUCT", expressions=fields)])

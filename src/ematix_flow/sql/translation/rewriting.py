@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ematix_flow.foundation.errors import SqlError
+from ematix_flow.foundation.lazy_imports import exp, sqlglot
 
 _SETTLED = "flow_settled"
 _CUTTING = "flow_cutting"
@@ -17,9 +18,7 @@ def build_sql(words: str, **parts: Any) -> Any:
     >>> build_sql("RINT(:x) DIV 2", x=parse_one("a + b")).sql(dialect="spark")
     'RINT(a + b) DIV 2'
     """
-    from sqlglot import exp, parse_one
-
-    tree = parse_one(words, read="spark")
+    tree = sqlglot.parse_one(words, read="spark")
     if isinstance(tree, exp.Placeholder):
         return parts[tree.name].copy()
     for node in list(tree.walk()):
@@ -32,8 +31,6 @@ def build_sql(words: str, **parts: Any) -> Any:
 
 
 def _binds_loosely(node: Any) -> bool:
-    from sqlglot import exp
-
     return isinstance(node, (exp.Binary, exp.Unary, exp.Between, exp.In)) and not isinstance(node, (exp.Paren, exp.Dot))
 
 
@@ -49,8 +46,6 @@ def is_settled(node: Any) -> bool:
 
 def truncating_quotient(node: Any) -> Any:
     """Return a quotient that Spark can analyse for all operand types, marked to be truncated for integer operands."""
-    from sqlglot import exp
-
     made_of = exp.Div(this=node.left, expression=node.right)
     made_of.meta[_CUTTING] = True
     return made_of

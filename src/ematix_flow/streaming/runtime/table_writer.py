@@ -14,13 +14,13 @@ from ematix_flow.contract.backend import Backend, BatchSink, DdlPlanner
 from ematix_flow.contract.cdc import STAGED, staged_shape
 from ematix_flow.contract.shape import TargetShape, shape_of
 from ematix_flow.contract.write import Fence, Stage, WriteJob, WriteResult, WriteSession
-from ematix_flow.dataplane.spark_types import DECLARED, from_spec, type_of
+from ematix_flow.dataplane.spark_types import DECLARED, type_of
 from ematix_flow.declare.loads import LoadOptions, strategy_for
 from ematix_flow.declare.strategy import Changes, Merge, Scd2, Strategy
 from ematix_flow.declare.streams.parts import CDC
 from ematix_flow.declare.streams.spec import StreamSpec, TableTarget
 from ematix_flow.declare.table import TableSpec
-from ematix_flow.declare.types import JSONB, Column, Text
+from ematix_flow.declare.types import JSONB, Column, Text, type_from_spec
 from ematix_flow.families.sql.sink import SqlSink
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.clock import now
@@ -375,7 +375,7 @@ def columns_of(schema: StructType, primary_key: tuple[str, ...]) -> tuple[Column
         if item.name == HIDDEN:
             continue
         nested = item.dataType.typeName() in ("struct", "array", "map", "variant")
-        declared = from_spec(item.metadata.get(DECLARED) or {})
+        declared = type_from_spec(item.metadata.get(DECLARED) or {})
         kind = declared or (JSONB() if nested else type_of(item.dataType, item.metadata) or Text())
         columns.append(Column(kind, item.name not in primary_key, item.name in primary_key, item.name))
     return tuple(columns)

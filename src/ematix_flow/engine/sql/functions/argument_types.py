@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.dataplane.arrow_udfs import SPARK_TYPES
 from ematix_flow.engine.sql.functions.calls import Call, Calls, Write
 from ematix_flow.foundation.errors import PlanError
+from ematix_flow.foundation.lazy_imports import t
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,15 +69,14 @@ class SparkAnalysis:
 def _fields(text: str, count: int) -> list[str] | None:
     """Return the types of a struct's fields from its text in an error message."""
     from pyspark.errors import PySparkException
-    from pyspark.sql.types import DataType, StructType
 
     if not text.strip('"').upper().startswith("STRUCT<"):
         return None
     try:
-        data_type = DataType.fromDDL(text.strip('"'))
+        data_type = t.DataType.fromDDL(text.strip('"'))
     except PySparkException:  # a type that DDL cannot express
         return None
-    if not isinstance(data_type, StructType) or len(data_type.fields) != count:
+    if not isinstance(data_type, t.StructType) or len(data_type.fields) != count:
         return None
     return [field.dataType.simpleString() for field in data_type.fields]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ematix_flow.declare.udfs import Functions, Handle, PythonAggregateUdfHandle
-from ematix_flow.engine.sql.functions.tokens import Span, Tokens
 from ematix_flow.foundation.errors import SqlError
+from ematix_flow.sql.tokens import Span, Tokens
 from ematix_flow.sql.translation.translate import READ_AS
 
 _MARK = "flow_udf_"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ematix_flow.engine.sql.functions.tokens import Span, Tokens
+from ematix_flow.foundation.lazy_imports import exp
+from ematix_flow.sql.tokens import Span, Tokens
 
 _AFTER_FROM = ("WHERE", "GROUP_BY", "HAVING", "QUALIFY", "WINDOW", "ORDER_BY", "SORT_BY", "CLUSTER_BY", "DISTRIBUTE_BY",
                "LIMIT", "OFFSET")  # fmt: skip
@@ -39,16 +40,9 @@ class SelectClauses:
     rest: Span
     """HAVING and everything after it."""
 
-    @property
-    def has_with(self) -> bool:
-        """Return whether a WITH clause precedes SELECT."""
-        return self.select > 0
-
 
 def clauses_of(tokens: Tokens, tree: Any) -> SelectClauses | None:
     """Return the clauses; None for anything but one plain SELECT."""
-    from sqlglot import exp
-
     if not isinstance(tree, exp.Select) or tree.args.get("distinct") or tree.args.get("hint"):
         return None
     flat = list(tokens.flat((0, len(tokens))))
@@ -82,8 +76,6 @@ def _is_from(tokens: Tokens, number: int) -> bool:
 
 
 def _items(tokens: Tokens, tree: Any, span: Span) -> tuple[SelectItem, ...] | None:
-    from sqlglot import exp
-
     spans = tokens.parts(span)
     if len(spans) != len(tree.expressions):
         return None

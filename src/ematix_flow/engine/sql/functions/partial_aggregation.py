@@ -11,8 +11,9 @@ from ematix_flow.declare.udfs import PythonAggregateUdfHandle
 from ematix_flow.engine.sql.functions.calls import Call, Calls, Write
 from ematix_flow.engine.sql.functions.clauses import SelectClauses, clauses_of
 from ematix_flow.engine.sql.functions.tasks import PartialCall, PartialTask
-from ematix_flow.engine.sql.functions.tokens import Span
+from ematix_flow.foundation.lazy_imports import exp, sqlglot
 from ematix_flow.sql.spark_text import quote
+from ematix_flow.sql.tokens import Span
 
 PREFIX, MERGING = "flow_", "_merge"
 """The prefix of function names in a session, and the suffix of those that merge states."""
@@ -85,8 +86,6 @@ def partial_plan(calls: Calls, tree: Any, *, write: Write, merging: dict[Any, st
 
 
 def _is_simple(clauses: SelectClauses, calls: Calls, aggregates: list[Call]) -> bool:
-    from sqlglot import exp
-
     tree, tokens = clauses.tree, calls.tokens
     group = tree.args.get("group")
     used = {name for name, value in group.args.items() if value} if group is not None else set()
@@ -229,13 +228,9 @@ class _Rewriting:
 
 def _means_one_thing(statement: str) -> bool:
     """Return whether the statement over the states refers only to groups, and to no single rows."""
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-
     try:
         tree = sqlglot.parse_one(statement, read="spark")
-    except SqlglotError:
+    except sqlglot.errors.SqlglotError:
         return False
     for part in (*tree.expressions, tree.args.get("having"), tree.args.get("order")):
         if part is None:
@@ -248,8 +243,6 @@ def _means_one_thing(statement: str) -> bool:
 
 def _is_ours(node: Any) -> bool:
     """Return whether a node calls a user function; its arguments are inspected separately."""
-    from sqlglot import exp
-
     return isinstance(node, exp.Anonymous) and str(node.this).lower().startswith(PREFIX)
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.dataplane import arrow_udfs as arrow
 from ematix_flow.dataplane.task_errors import to_carried_error
 from ematix_flow.declare.udfs import PythonAggregateUdfHandle, PythonScalarUdfHandle
 from ematix_flow.foundation.errors import DataError, FlowError, RunFailed
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from ematix_flow.foundation.lazy_imports import pa
 
 MOST_GROUPS = 100_000
 """The number of groups in one task after which it emits their states and starts again with empty accumulators."""
@@ -30,7 +28,6 @@ def scalar_task(handle: PythonScalarUdfHandle) -> Callable[..., Any]:
 
 def checked_scalar_task(handle: PythonScalarUdfHandle) -> Callable[..., Any]:
     """Return a scalar function as a task whose output is a struct per row: the value, or the reason for its absence."""
-    import pyarrow as pa
 
     def pieces(arrays: Sequence[pa.Array]) -> list[tuple[pa.Array, list[str | None]]]:
         count = len(arrays[0])
@@ -63,8 +60,6 @@ def aggregate_task(handle: PythonAggregateUdfHandle, *, merges: bool) -> Callabl
         return arrow.evaluate_accumulator(handle, accumulator)
 
     def work(lists: Any) -> pa.Array:
-        import pyarrow as pa
-
         edges = lists.offsets.to_pylist()
         results = [result(lists.values, low, high) for low, high in itertools.pairwise(edges)]
         array = pa.concat_arrays(results) if results else pa.nulls(0, arrow.arrow_type(handle.returns))
@@ -130,8 +125,6 @@ class _Groups:
 
     def _grouped(self, batch: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
         """Yield each key with the indexes of its rows; None stands for all rows."""
-        import pyarrow as pa
-
         count = self.task.keys
         if not count:
             yield (), None
@@ -147,8 +140,6 @@ class _Groups:
 
     def states(self) -> Any:
         """Return the keys and states of all groups as one record batch."""
-        import pyarrow as pa
-
         columns = [
             _from_numbers([key[place] for key in self.known], self.types[place]) for place in range(self.task.keys)
         ]
@@ -163,16 +154,12 @@ class _Groups:
 
 def _as_numbers(column: Any) -> Any:
     """Return dates and timestamps as integers: Python cannot represent all of them."""
-    import pyarrow as pa
-
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.int64())
     return column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
 
 
 def _from_numbers(values: list[Any], kind: Any) -> Any:
-    import pyarrow as pa
-
     if pa.types.is_timestamp(kind):
         return pa.array(values, type=pa.int64()).cast(kind)
     return pa.array(values, type=pa.int32()).cast(kind) if pa.types.is_date32(kind) else pa.array(values, type=kind)

@@ -15,6 +15,7 @@ class DuckDBRenderer(Renderer):
     """DuckDB; casts are TRY_CAST behind exact conditions, because it may evaluate more rows of a vector than needed."""
 
     dialect = "duckdb"
+    cast = "TRY_CAST"
 
     def trim(self, x: str) -> str:
         """Trim only spaces: without a list of characters every Unicode space would be removed."""
@@ -42,34 +43,6 @@ class DuckDBRenderer(Renderer):
             *([self.literal("g")] if expression.everywhere else []),
         ]
         return f"REGEXP_REPLACE({', '.join(arguments)})"
-
-    def to_integer(self, x: str) -> str:
-        """Use TRY_CAST."""
-        return f"TRY_CAST({x} AS BIGINT)"
-
-    def to_decimal(self, x: str, precision: int, scale: int) -> str:
-        """Use TRY_CAST, which rounds half away from zero."""
-        return f"TRY_CAST({x} AS DECIMAL({precision}, {scale}))"
-
-    def to_date(self, x: str) -> str:
-        """Use TRY_CAST."""
-        return f"TRY_CAST({x} AS DATE)"
-
-    def to_instant(self, local: str, offset: str | None) -> str:
-        """Always append an offset."""
-        return f"TRY_CAST({self.concat([local, offset or self.literal('+00')])} AS TIMESTAMPTZ)"
-
-    def at_time_zone(self, of: Expression, zone: str) -> str:
-        """Use AT TIME ZONE."""
-        return f"({self.render(of)} AT TIME ZONE {self.literal(zone)})"
-
-    def date_trunc(self, of: Expression, unit: str) -> str:
-        """Truncate in UTC, independent of the session's time zone."""
-        x, name = self.render(of), self.literal(unit)
-        if kind_of(of) == "timestamp":
-            return f"DATE_TRUNC({name}, {x})"
-        wall_clock = f"CAST({x} AS TIMESTAMP)" if kind_of(of) == "date" else f"({x} AT TIME ZONE 'UTC')"
-        return f"(DATE_TRUNC({name}, {wall_clock}) AT TIME ZONE 'UTC')"
 
     def round(self, of: Expression, digits: int) -> str:
         """Round the value's text: doubles would be multiplied first, and 2.675 * 100 is less than 267.5.

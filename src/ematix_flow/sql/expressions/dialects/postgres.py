@@ -19,6 +19,7 @@ class PostgresRenderer(Renderer):
 
     dialect = "postgres"
     text_type = "TEXT"
+    decimal_type = "NUMERIC"
 
     def lower(self, x: str) -> str:
         """Use ICU's rules, because the C locale supports only ASCII; reset the collation afterwards."""
@@ -54,30 +55,6 @@ class PostgresRenderer(Renderer):
             *([self.literal("g")] if expression.everywhere else []),
         ]
         return f"REGEXP_REPLACE({', '.join(arguments)})"
-
-    def to_integer(self, x: str) -> str:
-        """Use a plain cast."""
-        return f"CAST({x} AS BIGINT)"
-
-    def to_decimal(self, x: str, precision: int, scale: int) -> str:
-        """Use a plain cast, which rounds half away from zero."""
-        return f"CAST({x} AS NUMERIC({precision}, {scale}))"
-
-    def to_instant(self, local: str, offset: str | None) -> str:
-        """Always append an offset, so that the session's time zone has no effect."""
-        return f"CAST({self.concat([local, offset or self.literal('+00')])} AS TIMESTAMPTZ)"
-
-    def at_time_zone(self, of: Expression, zone: str) -> str:
-        """Use AT TIME ZONE."""
-        return f"({self.render(of)} AT TIME ZONE {self.literal(zone)})"
-
-    def date_trunc(self, of: Expression, unit: str) -> str:
-        """Truncate in UTC, independent of the session's time zone."""
-        x, name = self.render(of), self.literal(unit)
-        if kind_of(of) == "timestamp":
-            return f"DATE_TRUNC({name}, {x})"
-        wall_clock = f"CAST({x} AS TIMESTAMP)" if kind_of(of) == "date" else f"{x} AT TIME ZONE 'UTC'"
-        return f"(DATE_TRUNC({name}, {wall_clock}) AT TIME ZONE 'UTC')"
 
     def round(self, of: Expression, digits: int) -> str:
         """Round the value's text: the cast from double to numeric would keep only 15 digits."""

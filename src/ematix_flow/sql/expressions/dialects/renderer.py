@@ -11,7 +11,7 @@ from typing import ClassVar
 from ematix_flow.declare.normalizers.patterns import Pattern
 from ematix_flow.sql.expressions import tree
 from ematix_flow.sql.expressions.literals import literal
-from ematix_flow.sql.expressions.tree import Condition, Expression
+from ematix_flow.sql.expressions.tree import Condition, Expression, kind_of
 from ematix_flow.sql.expressions.user_sql import transpile
 
 _SHOWN_IN_MESSAGES = 60
@@ -22,6 +22,12 @@ class Renderer(ABC):
 
     dialect: ClassVar[str]
     text_type: ClassVar[str] = "VARCHAR"
+    decimal_type: ClassVar[str] = "DECIMAL"
+    instant_type: ClassVar[str] = "TIMESTAMPTZ"
+    cast: ClassVar[str] = "CAST"
+    """The cast of texts that are already checked; TRY_CAST where an engine may evaluate more rows than needed."""
+    utc: ClassVar[str] = "+00"
+    """The offset of UTC behind the text of an instant."""
 
     def render(self, expression: Expression) -> str:
         """Return the SQL of an expression."""
@@ -147,7 +153,31 @@ class Renderer(ABC):
 
     def to_date(self, x: str) -> str:
         """Return the date of an ISO text."""
-        return f"CAST({x} AS DATE)"
+        return f"{self.cast}({x} AS DATE)"
+
+    def to_integer(self, x: str) -> str:
+        """Return the 64-bit integer of a text."""
+        return f"{self.cast}({x} AS BIGINT)"
+
+    def to_decimal(self, x: str, precision: int, scale: int) -> str:
+        """Return the exact decimal of a text; the cast rounds half away from zero."""
+        return f"{self.cast}({x} AS {self.decimal_type}({precision}, {scale}))"
+
+    def to_instant(self, local: str, offset: str | None) -> str:
+        """Return the instant of a local time and its offset, which is always appended: the session's zone has no effect."""
+        return f"{self.cast}({self.concat([local, offset or self.literal(self.utc)])} AS {self.instant_type})"
+
+    def at_time_zone(self, of: Expression, zone: str) -> str:
+        """Return the local time of an instant, or the instant of a local time."""
+        return f"({self.render(of)} AT TIME ZONE {self.literal(zone)})"
+
+    def date_trunc(self, of: Expression, unit: str) -> str:
+        """Return the start of a unit of time in UTC, independent of the session's time zone."""
+        x, name = self.render(of), self.literal(unit)
+        if kind_of(of) == "timestamp":
+            return f"DATE_TRUNC({name}, {x})"
+        wall_clock = f"CAST({x} AS TIMESTAMP)" if kind_of(of) == "date" else f"({x} AT TIME ZONE 'UTC')"
+        return f"(DATE_TRUNC({name}, {wall_clock}) AT TIME ZONE 'UTC')"
 
     @abstractmethod
     def matches(self, x: str, pattern: str) -> str:
@@ -160,26 +190,6 @@ class Renderer(ABC):
     @abstractmethod
     def regex_replace(self, expression: tree.RegexReplaceExpr) -> str:
         """Return the text with matches replaced."""
-
-    @abstractmethod
-    def to_integer(self, x: str) -> str:
-        """Return the 64-bit integer of a text."""
-
-    @abstractmethod
-    def to_decimal(self, x: str, precision: int, scale: int) -> str:
-        """Return the exact decimal of a text."""
-
-    @abstractmethod
-    def to_instant(self, local: str, offset: str | None) -> str:
-        """Return the instant of a local time and its offset."""
-
-    @abstractmethod
-    def at_time_zone(self, of: Expression, zone: str) -> str:
-        """Return the local time of an instant, or the instant of a local time."""
-
-    @abstractmethod
-    def date_trunc(self, of: Expression, unit: str) -> str:
-        """Return the start of a unit of time."""
 
     @abstractmethod
     def round(self, of: Expression, digits: int) -> str:

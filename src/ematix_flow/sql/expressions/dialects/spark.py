@@ -16,6 +16,9 @@ class SparkRenderer(Renderer):
 
     dialect = "spark"
     text_type = "STRING"
+    instant_type = "TIMESTAMP_LTZ"
+    cast = "TRY_CAST"
+    utc = "+00:00"
 
     def concat(self, parts: list[str]) -> str:
         """Use CONCAT."""
@@ -36,22 +39,6 @@ class SparkRenderer(Renderer):
             pattern, replacement = first_match_only(expression.pattern, replacement, flavour="java")
         arguments = [self.render(expression.of), self.literal(pattern), self.literal(with_dollars(replacement))]
         return f"REGEXP_REPLACE({', '.join(arguments)})"
-
-    def to_integer(self, x: str) -> str:
-        """Use TRY_CAST."""
-        return f"TRY_CAST({x} AS BIGINT)"
-
-    def to_decimal(self, x: str, precision: int, scale: int) -> str:
-        """Use TRY_CAST, which rounds half away from zero."""
-        return f"TRY_CAST({x} AS DECIMAL({precision}, {scale}))"
-
-    def to_date(self, x: str) -> str:
-        """Use TRY_CAST."""
-        return f"TRY_CAST({x} AS DATE)"
-
-    def to_instant(self, local: str, offset: str | None) -> str:
-        """Always append an offset."""
-        return f"TRY_CAST({self.concat([local, offset or self.literal('+00:00')])} AS TIMESTAMP_LTZ)"
 
     def at_time_zone(self, of: Expression, zone: str) -> str:
         """Convert with TIMESTAMP_NTZ as the type of local times."""

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 from ematix_flow.foundation.errors import SqlError
+from ematix_flow.foundation.lazy_imports import sqlglot
 
 Span = tuple[int, int]
 """A half-open range of token numbers."""
 
 _OPENING = ("L_PAREN", "L_BRACKET", "L_BRACE")
-_CLOSING = ("R_PAREN", "R_BRACKET", "R_BRACE")
+CLOSING = ("R_PAREN", "R_BRACKET", "R_BRACE")
 
 
 class Tokens:
     """The tokens of one statement."""
 
     def __init__(self, text: str, dialect: str = "spark") -> None:
-        import sqlglot
-        from sqlglot.errors import SqlglotError
-
         self.text = text
         try:
             self._tokens: list[Any] = list(sqlglot.tokenize(text, read=dialect))
-        except SqlglotError as exc:
+        except sqlglot.errors.SqlglotError as exc:
             raise SqlError(
                 f"the SQL cannot be read: {str(exc).splitlines()[0]}", hint="look for an open quote"
             ) from exc
@@ -68,7 +66,7 @@ class Tokens:
         for number in range(len(self._tokens)):
             if self.kind(number) in _OPENING:
                 open_now.append(number)
-            elif self.kind(number) in _CLOSING and open_now:
+            elif self.kind(number) in CLOSING and open_now:
                 pairs[open_now.pop()] = number
         return pairs
 
@@ -98,8 +96,3 @@ class Tokens:
         if self.kind(number) in ("STRING", "RAW_STRING", "NUMBER"):
             return self.kind(number), str(token.text)
         return "", self.word(number)
-
-
-def join_expressions(parts: Sequence[str]) -> str:
-    """Return the SQL expressions separated by commas."""
-    return ", ".join(parts)
