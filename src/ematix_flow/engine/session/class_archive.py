@@ -14,16 +14,16 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from ematix_flow.engine.session import jars
 from ematix_flow.engine.session.java import find_java
+from ematix_flow.storage.file_locks import try_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SWITCH = "EMATIX_FLOW_CLASS_ARCHIVE"  # "off": neither used nor made
-_SECONDS_TO_TRAIN = 600.0
 
 
 def options(extra: Sequence[Path]) -> list[str]:
@@ -50,15 +50,18 @@ def archive_file(extra: Sequence[Path]) -> Path | None:
 def train_archive_in_background(sets: Iterable[str]) -> None:
     """Create the archive in a separate process at low priority, unless another process is creating it."""
     file = archive_file(jars.ensure_jars(sets))
-    if file is None or file.exists() or not _reserve(file):
+    reserved = _reserve(file) if file is not None and not file.exists() else None
+    if reserved is None:
         return
-    with contextlib.suppress(OSError):  # an optimisation does not stop a run
+    with reserved, contextlib.suppress(OSError):  # an optimisation does not stop a run
+        # The new process inherits the lock, and holds it until it ends.
         subprocess.Popen(  # noqa: S603  the interpreter of this process
             [sys.executable, "-m", "ematix_flow.engine.session.class_archive", *sorted(sets)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            pass_fds=(reserved.fileno(),),
             env={**os.environ, "EMATIX_FLOW_NICE": "10"},
         )
 
@@ -83,7 +86,6 @@ def train_archive(sets: Iterable[str]) -> Path | None:
             _remove_older_archives(file)
     finally:
         part.unlink(missing_ok=True)
-        _reservation(file).unlink(missing_ok=True)
     return file if file.exists() else None
 
 
@@ -102,8 +104,10 @@ def _make_base_archive(java: Path) -> None:
 def train_archive_of_cached_jars() -> None:
     """Create the archive for the jars in the cache, unless another process is creating it."""
     file = archive_file(jars.ensure_jars(jars.with_cached_sets(())))
-    if file is not None and not file.exists() and _reserve(file):
-        train_archive(())
+    reserved = _reserve(file) if file is not None and not file.exists() else None
+    if reserved is not None:
+        with reserved:
+            train_archive(())
 
 
 def exercise_session(spark: SparkSession, *, delta: bool, streams: bool = False) -> None:
@@ -162,21 +166,13 @@ def _archive_inputs(extra: Sequence[Path]) -> list[Path]:
     return [java, java.parent.parent / "lib" / "modules", own / "jars", *extra]
 
 
-def _reservation(file: Path) -> Path:
-    return file.with_suffix(".making")
-
-
-def _reserve(file: Path) -> bool:
-    """Return whether this process may create the archive; a reservation older than ten minutes is taken over."""
-    mark = _reservation(file)
+def _reserve(file: Path) -> IO[bytes] | None:
+    """Return a lock for the process that creates the archive; None while another one has it, or on a read-only disk."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        if mark.exists() and time.time() - mark.stat().st_mtime > _SECONDS_TO_TRAIN:
-            mark.unlink(missing_ok=True)
-        mark.touch(exist_ok=False)
+        return try_lock(file.with_suffix(".lock"))
     except OSError:
-        return False
-    return True
+        return None
 
 
 def _remove_older_archives(kept: Path) -> None:

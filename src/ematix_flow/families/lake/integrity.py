@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.write import WriteJob
-from ematix_flow.dataplane.spark_session import is_sail_session
 from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.columns import watermark_text
+from ematix_flow.families.lake.observed import observed
 from ematix_flow.families.violations import (
     SAMPLES,
     column_tests,
@@ -59,12 +59,8 @@ def gather_facts(
     frame: DataFrame, job: WriteJob, staged: Callable[[], DataFrame]
 ) -> tuple[DataFrame, Callable[[], StageFacts]]:
     """Return the same rows, counted while they are written, and a function that gives the facts afterwards."""
-    from pyspark.sql import Observation
-
-    if is_sail_session(frame.sparkSession):  # Sail has no Observation: the stage is read once more
-        return frame, lambda: _facts_from_row(staged().selectExpr(*_questions(job)).collect()[0].asDict(), job)
-    watch = Observation()
-    return frame.observe(watch, *map(f.expr, _questions(job))), lambda: _facts_from_row(watch.get, job)
+    counted, results = observed(frame, _questions(job), staged)
+    return counted, lambda: _facts_from_row(results(), job)
 
 
 def _questions(job: WriteJob) -> list[str]:

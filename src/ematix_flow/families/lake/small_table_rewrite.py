@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.families.lake.observed import observed
 from ematix_flow.families.lake.table_change import ACTION, OWN, ActionCounts, ChangeDraft
 from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.sql.spark_text import quote
@@ -61,9 +62,6 @@ def rewrite_rows(
     `columns` are those of the table; one that the actions lack keeps its value. `twice` has the duplicate `keys`. The
     `target` is None where the table has no rows.
     """
-    from pyspark.sql import Observation
-
-    watch = Observation()
     below = _side(draft.actions, _ACTED, columns, (*draft.columns, *OWN))
     if target is not None:
         below = _side(target, _TABLE, columns, columns.names).union(below)
@@ -74,9 +72,9 @@ def rewrite_rows(
         "*", f"count_if({_SIDE} = '{_TABLE}') {group} AS {_ROWS}", f"count_if({_SIDE} = '{_ACTED}') {group} AS {_ACTIONS}",
         *(f"first({quote(name)}, true) {group} AS {_before(name)}" for name in _missing_rows(draft, columns)),
     )  # fmt: skip
-    watched = grouped.observe(watch, *map(f.expr, _questions(draft, columns)))
+    counted, results = observed(grouped, _questions(draft, columns), lambda: grouped)
     part = f"IF({_SIDE} = '{_ACTED}' AND {_ROWS} = 0, '{NEW}', '{OLD}') AS {PART}"
-    return watched.where(_STAYS).selectExpr(*_values(draft, columns), part), lambda: RewriteResult.from_row(watch.get)
+    return counted.where(_STAYS).selectExpr(*_values(draft, columns), part), lambda: RewriteResult.from_row(results())
 
 
 def _side(frame: DataFrame, side: str, columns: StructType, present: Sequence[str]) -> DataFrame:

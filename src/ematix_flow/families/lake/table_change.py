@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.write import Counts
-from ematix_flow.dataplane.spark_session import is_sail_session
 from ematix_flow.dataplane.type_mapping import spark_type
 from ematix_flow.families.lake.columns import LakeJobSql
-from ematix_flow.foundation.lazy_imports import f
+from ematix_flow.families.lake.observed import observed
 from ematix_flow.sql.spark_text import quote
 from ematix_flow.storage.paths import LakePath, engine_uri
 
@@ -53,13 +52,9 @@ class StageFolder:
         self, name: str, frame: DataFrame, questions: Sequence[str], schema: str | None = None
     ) -> tuple[DataFrame, Mapping[str, Any]]:
         """Write a frame and return it with the results of some aggregates, computed during the write."""
-        from pyspark.sql import Observation
-
-        if is_sail_session(frame.sparkSession):  # Sail has no Observation: the rows are read once more
-            kept = self.write(name, frame, schema)
-            return kept, kept.selectExpr(*questions).collect()[0].asDict()
-        watch = Observation()
-        return self.write(name, frame.observe(watch, *map(f.expr, questions)), schema), watch.get
+        counted, results = observed(frame, questions, lambda: kept)
+        kept = self.write(name, counted, schema)
+        return kept, results()
 
     def write_actions(self, actions: DataFrame) -> tuple[DataFrame, ActionCounts]:
         """Write actions and return them with their counts."""
