@@ -5,11 +5,11 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full lint unit pythons coverage services servers bench docs lock dist sbom audit clean
+.PHONY: help setup demo test test-full test-engines lint unit pythons coverage services servers bench docs lock dist sbom audit clean
 
 help: ## list what make can do
 	@echo "make TARGET, where TARGET is one of:"
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' Makefile | expand -t 16
 
 setup: ## make .venv: locked packages, Java, jars (quick when nothing changed)
 	@$(PYTHON) scripts/setup.py
@@ -23,6 +23,9 @@ test: setup services ## lint, types, layers and the tests against real servers, 
 
 test-full: servers ## every test, also the long ones; ends with the promises of docs/guarantees.md that were proven (hours)
 	@.venv/bin/python scripts/check.py lint everything -- $(ARGS)
+
+test-engines: setup services ## the batch contract in both lanes on an embedded session, a warm engine and a cluster of two workers (an hour)
+	@.venv/bin/python scripts/check.py engines -- $(ARGS)
 
 lint: setup ## ruff, mypy, the layers, retired words and generated pages
 	@.venv/bin/python scripts/check.py lint

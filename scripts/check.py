@@ -32,10 +32,18 @@ PYTEST = {
 }
 
 
+ENGINES = [(engine, lane) for engine in ("embedded", "warm", "cluster") for lane in ("spark", "arrow")]
+# Streams do not join an engine and have no lanes.
+BATCH_CONTRACT = ["tests/contract", *SIDE_BY_SIDE, *(
+    f"--ignore-glob=tests/contract/test_{pattern}.py" for pattern in ("stream_*", "change*"))]  # fmt: skip
+
+
 def main(words: list[str]) -> int:
     """`check.py lint tests -- -k scd2`: what follows the dashes goes to pytest, which comes last."""
     split = words.index("--") if "--" in words else len(words)
     for name in words[:split]:
+        if name == "engines":
+            return test_engines(words[split + 1 :])
         if name in PYTEST:
             become_pytest(name, [*PYTEST[name], *words[split + 1 :]])
         for title, command in STEPS[name].items():
@@ -52,6 +60,19 @@ def run(title: str, command: list[str]) -> int:
     seconds = f"{time.monotonic() - started:.1f} s"
     print(f"   {seconds}" if code == 0 else f"== {title} failed after {seconds}", flush=True)
     return code
+
+
+def test_engines(words: list[str]) -> int:
+    """Run the batch contract on every engine in every lane; return 1 if any of the runs failed."""
+    failed = []
+    for engine, lane in ENGINES:
+        os.environ.update(
+            CONTRACT_ENGINE="" if engine == "embedded" else engine, CONTRACT_LANE=lane, REQUIRE_SERVICES="1"
+        )
+        if run(f"contract, engine {engine}, lane {lane}", [PYTHON, "-m", "pytest", *BATCH_CONTRACT, *words]) != 0:
+            failed.append(f"engine {engine}, lane {lane}")
+    print(f"== failed: {'; '.join(failed)}" if failed else "== passed on every engine in every lane", flush=True)
+    return 1 if failed else 0
 
 
 def become_pytest(title: str, words: list[str]) -> None:
