@@ -18,9 +18,6 @@ from ematix_flow.declare.connections.lakes import BucketConnection, ObjectStoreL
 from ematix_flow.foundation.errors import FlowError
 from ematix_flow.foundation.redact import mask
 
-_DEFAULT_SCHEMA = {"postgres": "public", "redshift": "public", "duckdb": "main", "sqlite": "main"}
-_WITH_SQL = ("postgres", "mysql", "sqlite", "duckdb", "snowflake", "bigquery", "redshift")
-
 
 @dataclass(frozen=True, order=True)
 class Dataset:
@@ -32,8 +29,7 @@ class Dataset:
 
 def dialect_of(connection: Any) -> str:
     """Return the SQL dialect of queries on a connection; lakes and files are read by Spark."""
-    kind = str(getattr(connection, "kind", ""))
-    return kind if kind in _WITH_SQL else "spark"
+    return connection.dialect if isinstance(connection, Connection) else "spark"
 
 
 def dataset_of(connection: Any, parts: tuple[str, ...]) -> Dataset:
@@ -44,10 +40,10 @@ def dataset_of(connection: Any, parts: tuple[str, ...]) -> Dataset:
         return _on_server(known, parts)
     if isinstance(known, RedshiftConnection):
         return Dataset(
-            f"redshift://{_cluster(known.host)}:{known.port}", ".".join((known.database, *_schema(kind, parts)))
+            f"redshift://{_cluster(known.host)}:{known.port}", ".".join((known.database, *_schema(known, parts)))
         )
     if isinstance(known, FileDatabaseConnection):
-        return Dataset(f"{kind}://{_absolute(known.path)}", ".".join(_schema(kind, parts)))
+        return Dataset(f"{kind}://{_absolute(known.path)}", ".".join(_schema(known, parts)))
     if isinstance(known, (DeltaLocalConnection, ObjectStoreLocalConnection)):
         return Dataset("file", "/".join((_absolute(known.path), *parts)))
     if isinstance(known, BucketConnection):
@@ -68,9 +64,9 @@ def _on_server(known: ServerConnection, parts: tuple[str, ...]) -> Dataset:
         address = known.address
         host, port, database = address.host, str(address.port), address.database
     except (FlowError, ValueError):  # its URL is a reference that cannot be resolved here
-        return Dataset(f"{scheme}://{known.name}", ".".join(_schema(known.kind, parts)))
+        return Dataset(f"{scheme}://{known.name}", ".".join(_schema(known, parts)))
     # In MySQL a schema is a database.
-    inside = parts if known.kind == "mysql" and len(parts) > 1 else (database, *_schema(known.kind, parts))
+    inside = parts if known.kind == "mysql" and len(parts) > 1 else (database, *_schema(known, parts))
     return Dataset(mask(f"{scheme}://{host}:{port}"), mask(".".join(part for part in inside if part)))
 
 
@@ -80,8 +76,8 @@ def _cluster(host: str) -> str:
     return f"{parts[0]}.{parts[2]}" if host.endswith(".redshift.amazonaws.com") and len(parts) > 4 else host
 
 
-def _schema(kind: str, parts: tuple[str, ...]) -> tuple[str, ...]:
-    own = _DEFAULT_SCHEMA.get(kind)
+def _schema(known: Connection, parts: tuple[str, ...]) -> tuple[str, ...]:
+    own = known.default_schema
     return (own, *parts) if len(parts) == 1 and own else parts
 
 

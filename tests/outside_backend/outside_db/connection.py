@@ -15,4 +15,5 @@ class OutsideConnection(Connection):
     file: str = ""
 
     kind: ClassVar[str] = "outside"
+    dialect: ClassVar[str] = "duckdb"
     rules: ClassVar[FieldRules] = FieldRules(required=("file",), examples={"file": "data/shop.out"}, paths=("file",))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-from typing import TYPE_CHECKING
 
 from ematix_flow.backends.duckdb.ddl import DuckdbDdl
 from ematix_flow.backends.duckdb.dialect import DuckdbDialect
@@ -16,10 +15,6 @@ from ematix_flow.declare.connections import DuckDBConnection
 from ematix_flow.declare.types import Column
 from ematix_flow.families.sql.file_database import FileDatabaseSink
 from ematix_flow.families.sql.session import SqlSession
-
-if TYPE_CHECKING:
-    pass
-
 
 _VIEW = "flow_stage"
 

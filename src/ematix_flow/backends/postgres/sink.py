@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.postgres import table_swap
 from ematix_flow.backends.postgres.ddl import PostgresDdl
@@ -28,10 +28,6 @@ from ematix_flow.families.sql.statements import JobSql
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import NullViolation, TextTooLong
 from ematix_flow.foundation.lazy_imports import pa, pc
-
-if TYPE_CHECKING:
-    pass
-
 
 _REFUSED = (NullViolation, TextTooLong)
 

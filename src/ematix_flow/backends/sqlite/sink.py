@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.sqlite import values
 from ematix_flow.backends.sqlite.ddl import SqliteDdl
@@ -27,10 +27,6 @@ from ematix_flow.families.sql.scd2_events import observations_of
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import BadValue, FlowError
 from ematix_flow.foundation.lazy_imports import pa
-
-if TYPE_CHECKING:
-    pass
-
 
 _FILE = "stage.db"
 _ATTACHED = "flow_stage"

@@ -1,4 +1,4 @@
-"""Connections as users declare them: seventeen kinds, a registry, and parsers of URLs and configuration entries."""
+"""Connections as users declare them: their kinds, a registry, and parsers of URLs and configuration entries."""
 
 from ematix_flow.declare.connections.base import Connection
 from ematix_flow.declare.connections.brokers import (

@@ -60,6 +60,10 @@ class Connection:
     name: str
 
     kind: ClassVar[str] = ""
+    dialect: ClassVar[str] = "spark"
+    """The SQL of queries on it, as the manifest of its backend has it; lakes and files are queried by Spark."""
+    default_schema: ClassVar[str] = ""
+    """The schema of a table that is named without one; empty where there is none."""
     rules: ClassVar[FieldRules] = FieldRules()
 
     def __init_subclass__(cls) -> None:

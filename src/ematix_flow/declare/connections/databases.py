@@ -120,6 +120,8 @@ class PostgresConnection(ServerConnection):
     application_name: str | None = None
 
     kind: ClassVar[str] = "postgres"
+    dialect: ClassVar[str] = "postgres"
+    default_schema: ClassVar[str] = "public"
     scheme: ClassVar[str] = "postgresql"
     default_port: ClassVar[int] = 5432
     parameters: ClassVar[tuple[str, ...]] = ("connect_timeout", "sslmode", "sslrootcert", "application_name")
@@ -143,6 +145,7 @@ class MySQLConnection(ServerConnection):
     ssl_ca: str | None = None
 
     kind: ClassVar[str] = "mysql"
+    dialect: ClassVar[str] = "mysql"
     scheme: ClassVar[str] = "mysql"
     default_port: ClassVar[int] = 3306
     parameters: ClassVar[tuple[str, ...]] = ("connect_timeout", "ssl_ca")
@@ -174,6 +177,8 @@ class SQLiteConnection(FileDatabaseConnection):
     """A SQLite database; `path=":memory:"` exists as long as the process."""
 
     kind: ClassVar[str] = "sqlite"
+    dialect: ClassVar[str] = "sqlite"
+    default_schema: ClassVar[str] = "main"
 
 
 @dataclass(frozen=True)
@@ -181,4 +186,6 @@ class DuckDBConnection(FileDatabaseConnection):
     """A DuckDB database; `path=":memory:"` exists as long as the process."""
 
     kind: ClassVar[str] = "duckdb"
+    dialect: ClassVar[str] = "duckdb"
+    default_schema: ClassVar[str] = "main"
     rules: ClassVar[FieldRules] = FieldRules(required=("path",), examples={"path": "data/shop.duckdb"}, paths=("path",))

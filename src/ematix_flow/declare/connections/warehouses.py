@@ -34,6 +34,7 @@ class SnowflakeConnection(Connection):
     role: str = ""
 
     kind: ClassVar[str] = "snowflake"
+    dialect: ClassVar[str] = "snowflake"
     rules: ClassVar[FieldRules] = FieldRules(
         required=("account", "user"),
         examples={"account": "xy12345.eu-central-1", "user": "LOADER", "password": "${SNOWFLAKE_PASSWORD}"},
@@ -57,6 +58,7 @@ class BigQueryConnection(Connection):
     location: str = ""
 
     kind: ClassVar[str] = "bigquery"
+    dialect: ClassVar[str] = "bigquery"
     rules: ClassVar[FieldRules] = FieldRules(
         required=("project", "dataset"),
         examples={"project": "my-project", "dataset": "analytics"},
@@ -84,6 +86,8 @@ class RedshiftConnection(Connection):
     iam_role: str = ""
 
     kind: ClassVar[str] = "redshift"
+    dialect: ClassVar[str] = "redshift"
+    default_schema: ClassVar[str] = "public"
     rules: ClassVar[FieldRules] = FieldRules(
         required=("host", "database", "user", "password"),
         examples={
