@@ -95,9 +95,18 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right) and (isinstance(left, bool) == isinstance(right, bool))
 
 
+def refused_by(system: str) -> dict[str, list[Any]]:
+    """For each column, the values that this system cannot hold; files hold the same wherever they are."""
+    return REFUSED.get(_format_of(system), {})
+
+
+def _format_of(system: str) -> str:
+    return system.replace("files-s3-", "files-")
+
+
 def held_by(system: str) -> dict[str, list[Any]]:
     """For each column, the values this system holds."""
-    refused = REFUSED.get(system, {})
+    refused = refused_by(system)
     return {
         name: [value for value in values if not any(same(value, other) for other in refused.get(name, ()))]
         for name, (_, values) in TYPES.items()
@@ -107,7 +116,7 @@ def held_by(system: str) -> dict[str, list[Any]]:
 def written_by(system: str) -> dict[str, list[Any]]:
     """For each column, the values that somebody else can put there: text files have no bytes, only text."""
     held = held_by(system)
-    if system in ("files-csv", "files-jsonl"):
+    if _format_of(system) in ("files-csv", "files-jsonl"):
         held["some_bytes"] = [value for value in held["some_bytes"] if value.isascii() and value.isalpha()]
     return held
 

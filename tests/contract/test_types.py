@@ -11,7 +11,7 @@ from ematix_flow.declare.types import NullableType
 from ematix_flow.foundation.errors import BadValue
 from tests.contract.conftest import Systems
 from tests.contract.loading import declare, load
-from tests.contract.odd_values import REFUSED, TYPES, differences, held_by, rows_of, written_by
+from tests.contract.odd_values import TYPES, differences, held_by, refused_by, rows_of, written_by
 from tests.harness.base import Harness, canonical
 
 
@@ -70,11 +70,11 @@ def _common(one: str, other: str, name: str) -> list[Any]:
 
 @pytest.mark.offers("append")
 def test_what_a_system_cannot_hold_is_refused_and_nothing_is_loaded(harness: Harness) -> None:
-    for name, values in REFUSED.get(harness.name, {}).items():
+    for name, values in refused_by(harness.name).items():
         for value in values:
             table = table_of([name])
             with pytest.raises(BadValue) as caught:
                 load(harness, table, [{"n": 1, name: None}, {"n": 2, name: value}], mode="append")
             assert caught.value.hint
             assert harness.rows(table.spec()) == []
-    assert set(REFUSED.get(harness.name, {})) <= set(TYPES)
+    assert set(refused_by(harness.name)) <= set(TYPES)

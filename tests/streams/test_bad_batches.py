@@ -216,9 +216,9 @@ def test_a_lease_that_is_lost_ends_the_stream_however_patient_it_is(place: Place
 def test_what_a_target_misses_is_kept_with_fields_that_were_not_known_before(place: Place, policy: str) -> None:
     house, moved = place.folder / "house", place.folder / "moved"
     house.mkdir()
-    there = SQLiteConnection("other", path=str(house / "other.db"))
-    spec = place.spec(None, Target(connection=there, table=("main", "numbers")), on_drift="evolve",
-                      continue_on_target_failure=True)  # fmt: skip
+    there = [SQLiteConnection(name, path=str(house / f"{name}.db")) for name in ("other", "another")]
+    targets = [Target(connection=database, table=("main", "numbers")) for database in there]
+    spec = place.spec(None, *targets, on_drift="evolve", continue_on_target_failure=True)
     spec = replace(spec, bad_rows=replace(spec.bad_rows, policy=policy))
     place.put("1", {"n": 1, "d": 1})
     run(spec)
@@ -231,9 +231,10 @@ def test_what_a_target_misses_is_kept_with_fields_that_were_not_known_before(pla
     moved.rename(house)
     place.put("3", {"n": 3, "d": 3})
     run(spec)
-    with closing(sqlite3.connect(house / "other.db")) as database:
-        found = database.execute("SELECT n, d, note FROM numbers ORDER BY n").fetchall()
-    assert found == [(1, 1, None), (2, 2, "new"), (3, 3, None)]
+    for connection in there:
+        with closing(sqlite3.connect(connection.path)) as database:
+            found = database.execute("SELECT n, d, note FROM numbers ORDER BY n").fetchall()
+        assert found == [(1, 1, None), (2, 2, "new"), (3, 3, None)]
 
 
 @pytest.mark.full
