@@ -28,6 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.register_profile("busy machine", deadline=None)
     hypothesis.settings.load_profile("busy machine")
     os.environ.setdefault("EMATIX_FLOW_ENGINE", "local")  # an engine that a developer keeps warm is not under test
+    os.environ.setdefault("EMATIX_FLOW_WARM_UP", "0")  # an engine of tests serves a few commands
     # The JVMs of tests are short-lived and share two cores: a second compiler and collector cost more than they save.
     # With one compiler Java reserves 48 MB for compiled code, which a session of many tests fills and compiles again.
     quick = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn256m"

@@ -1,4 +1,4 @@
-"""The `[engine]` table of the project's or the user's file: a warm engine, its idle time, and the order of joins."""
+"""The `[engine]` table of the project's or the user's file: a warm engine, its idle time and warm-up, and the order of joins."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ematix_flow.foundation.errors import ConfigError
 TABLE = "engine"
 KEEP_WARM_VARIABLE = "EMATIX_FLOW_KEEP_WARM"
 REORDER_JOINS_VARIABLE = "EMATIX_FLOW_REORDER_JOINS"
+WARM_UP_VARIABLE = "EMATIX_FLOW_WARM_UP"
 IDLE_SECONDS = 15 * 60.0
-_KEYS = ("keep_warm", "idle", "reorder_joins")
+_KEYS = ("keep_warm", "idle", "reorder_joins", "warm_up")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _YES, _NO = ("1", "true", "on", "yes"), ("0", "false", "off", "no")
 
@@ -29,6 +30,8 @@ class EngineConfig:
     reorder_joins: bool = True
     """Whether inner joins over lake tables are reordered for the lowest cost by their statistics."""
     join_origin: str = ""
+    warm_up: bool = True
+    """Whether a new engine runs typical operations while it is idle, so that the first commands are as fast as later ones."""
 
 
 def engine_config() -> EngineConfig:
@@ -39,7 +42,8 @@ def engine_config() -> EngineConfig:
         configured = replace(configured, keep_warm=keep, origin=KEEP_WARM_VARIABLE)
     if reorder is not None:
         configured = replace(configured, reorder_joins=reorder, join_origin=REORDER_JOINS_VARIABLE)
-    return configured
+    warm_up = _switch_from_environment(WARM_UP_VARIABLE)
+    return configured if warm_up is None else replace(configured, warm_up=warm_up)
 
 
 def _switch_from_environment(variable: str) -> bool | None:
@@ -74,6 +78,7 @@ def _in_file(file: files.ConfigFile) -> EngineConfig | None:
         file.shown,
         reorder_joins=reorder is not False,
         join_origin=file.shown if reorder is not None else "",
+        warm_up=_switch(file, table, "warm_up") is not False,
     )
 
 

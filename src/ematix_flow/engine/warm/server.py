@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
+from ematix_flow.config.engine import engine_config
 from ematix_flow.engine.session import class_archive, jars, session, spark_settings
 from ematix_flow.engine.session.engine_choice import EngineChoice, choose_engine
 from ematix_flow.engine.warm import records
@@ -61,13 +62,14 @@ def main(words: list[str]) -> int:
     )  # an engine runs on this machine, even if a project names a cluster
     brought = jars.with_cached_sets(wanted)
     configuration = _server_settings(spark_settings.configuration(brought, choice=here))
+    exercises = engine_config().warm_up
     os.chdir(file.parent)  # the start command's folder may be removed or unmounted
     spark = session.start_jvm(configuration)
     heap = configuration["spark.driver.memory"]
     engine = records.WarmEngine(
         this_worker(), _port(spark), token, tuple(brought), identity, time.time(), idle, heap, owner, str(file)
     )
-    preparation, keep_log = _Preparation(engine, spark, at_once=exercise == "exercise"), False
+    preparation, keep_log = _Preparation(engine, spark, at_once=exercise == "exercise", exercises=exercises), False
     try:
         records.write_engine(engine)
         _release_start_lock()
@@ -139,10 +141,11 @@ class _Preparation:
     run for 20 s, so that the two do not compete.
     """
 
-    def __init__(self, engine: records.WarmEngine, spark: SparkSession, *, at_once: bool) -> None:
+    def __init__(self, engine: records.WarmEngine, spark: SparkSession, *, at_once: bool, exercises: bool) -> None:
         self._engine = engine
         self._spark = spark
         self._due = time.monotonic() + (0 if at_once else _LONG)
+        self._exercises = exercises
         self._ready: subprocess.Popen[bytes] | None = None
         self._is_done = False
 
@@ -153,7 +156,8 @@ class _Preparation:
         self._is_done = True
         with contextlib.suppress(Exception):  # a full disk only makes later commands slower
             self._ready = _ready_process(Path(self._engine.file))
-            class_archive.exercise_session(self._spark, delta="delta" in self._engine.jars)
+            if self._exercises:
+                class_archive.exercise_session(self._spark, delta="delta" in self._engine.jars)
 
     def end(self) -> None:
         """End the fork server."""
